@@ -71,7 +71,7 @@ class PolicyActor:
         if self._swaps_policies and switch.swap():
             self._board[Word.POLICY] = switch.policy_id
         step.flags |= switch.record_flags()
-        self._tick.ask(step, switch.active, switch.policy_id)
+        self._tick.evaluate_policy(step, switch.active, switch.policy_id)
 
     def on_episode_end(self, step: Step, completed: Step | None) -> None:
         """Do nothing: policies receive no samples."""

@@ -64,7 +64,7 @@ class Response(NamedTuple):
 
 def policy_action_source(tick: Tick, policy: PolicySession, policy_id: int) -> ActionSource:
     """Return a function that requests the actions of a policy."""
-    return lambda step: tick.ask(step, policy, policy_id)
+    return lambda step: tick.evaluate_policy(step, policy, policy_id)
 
 
 def reset_action_source(reset: EpisodeReset) -> ActionSource:

@@ -91,7 +91,7 @@ class ExplorationStage:
         """Return the difference (m,) of the perturbed policy's action from the policy's, normalised; None if one is
         missing."""
         try:
-            perturbed_action = perturbed.ask(step.input or step.observation)
+            perturbed_action = perturbed.act(step.input or step.observation)
         except Exception:  # onnxruntime's errors have no common base
             return None
         deviation = []

@@ -29,7 +29,8 @@ class PolicyPorts:
 
     def __init__(self, rig: Rig) -> None:
         self._actuators = tuple((j, a.centre, a.half_range) for j, a in enumerate(rig.actuators))
-        self._failed_action = (nan,) * len(rig.actuators)
+        self.failed_action = (nan,) * len(rig.actuators)
+        """Action (m,) in place of a failed policy's: NaN, which the shield replaces."""
         self._zeros = (0.0,) * len(rig.actuators)
         self._full_amplitude = (1.0,) * len(rig.actuators)
         self.begin()
@@ -40,7 +41,7 @@ class PolicyPorts:
         self._hidden_state: npt.NDArray[np.float32] | None = None
         self._last_tick = -1
 
-    def ask(
+    def evaluate(
         self, step: Step, policy: PolicySession, unit: tuple[float, ...] | None, amplitude: tuple[float, ...]
     ) -> None:
         """Evaluate a policy on its input; fill in its answer and, for a stochastic policy, its distribution.
@@ -55,7 +56,7 @@ class PolicyPorts:
             self._hidden_state = None if policy.hidden is None else np.zeros_like(policy.hidden)
         self._last_tick = step.tick
         policy_input = step.input or step.observation
-        step.policy = step.explored = self._failed_action
+        step.policy = step.explored = self.failed_action
         if unit is None:
             amplitude = noise = self._zeros
         elif amplitude == self._full_amplitude:
@@ -66,7 +67,7 @@ class PolicyPorts:
         try:
             if hidden_state is not None and policy.hidden is not None:
                 policy.hidden[:] = hidden_state
-            outputs = policy.ask(policy_input if policy.noise is None else policy_input + noise)
+            outputs = policy.act(policy_input if policy.noise is None else policy_input + noise)
         except Exception:  # onnxruntime's errors have no common base; for the shield a failure is NaN
             return
         if hidden_state is not None:

@@ -88,4 +88,4 @@ class Rehearsal:
         self._layout.pack_into(self._scratch, 0, 0, self._layout.values(response.completed or step))
 
     def _act(self, step: Step) -> None:
-        self._tick.ask(step, self._switch.active, 0)
+        self._tick.evaluate_policy(step, self._switch.active, 0)

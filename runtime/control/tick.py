@@ -70,7 +70,6 @@ class Tick:
         self._reward = compile_base_reward(config.task, rig, guard_condition)
         self._is_terminal = compile_termination(config.task, rig, guard_condition)
         self._zeros = (0.0,) * len(rig.actuators)
-        self._failed_action = (nan,) * len(rig.actuators)
         self._contradictions = Contradictions(rig, config.period_us, config.supervision.frozen_limit_s)
         self.contradiction: Contradiction | None = None
         """Fault of the current episode that the device does not report: contradictory frames, a missing image, failed
@@ -165,7 +164,7 @@ class Tick:
         self._tick += 1
         return step
 
-    def ask(self, step: Step, policy: PolicySession | None, policy_id: int) -> None:
+    def evaluate_policy(self, step: Step, policy: PolicySession | None, policy_id: int) -> None:
         """Stage 3: fill in the policy's action (SI units); the safe output without a policy, NaN if it fails."""
         step.policy_id = policy_id
         if policy is None:
@@ -174,14 +173,15 @@ class Tick:
         if policy.native:
             step.flags |= _NATIVE
         if not policy.has_basic_ports:
-            self._ports.ask(step, policy, *self._exploration.policy_noise(self._k, self._margin))
+            self._ports.evaluate(step, policy, *self._exploration.policy_noise(self._k, self._margin))
             return
         try:
-            action = policy.ask(step.input or step.observation)
+            action = policy.act(step.input or step.observation)
         except Exception:  # onnxruntime's errors have no common base; for the shield a failure is NaN
-            step.policy = self._failed_action
+            step.policy = self._ports.failed_action
             return
-        step.policy = action if len(action) == len(self._failed_action) else self._failed_action
+        failed_action = self._ports.failed_action
+        step.policy = action if len(action) == len(failed_action) else failed_action
 
     def explore(self, step: Step) -> None:
         """Stage 4: add the episode's noise."""

@@ -224,7 +224,7 @@ class PolicySession:
         """Compute ``action`` from ``observation``; onnxruntime's exceptions have no common base below Exception."""
         self._call(*self._arguments)
 
-    def ask(self, values: Sequence[float]) -> tuple[float, ...]:
+    def act(self, values: Sequence[float]) -> tuple[float, ...]:
         """Run on an observation, followed by the noise for a stochastic policy; return ``action`` (m,).
 
         For a stochastic policy, ``mean``, ``std`` and ``drawn`` follow, (m,) each. Packing is faster than assigning to

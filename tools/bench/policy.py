@@ -196,7 +196,7 @@ def measure_policies(policies: Sequence[MeasuredPolicy], plan: Plan, config: Run
         session = PolicySession(policy.model)
         noise = 0 if session.noise is None else session.noise.shape[1]
         observation = (0.1,) * len(config.signals)
-        subjects.append((policy, "onrig", partial(_evaluate, session.ask, observation + (0.1,) * noise)))
+        subjects.append((policy, "onrig", partial(_evaluate, session.act, observation + (0.1,) * noise)))
         subjects += [
             (policy, peer, partial(_evaluate, function, observation)) for peer, function in policy.peers.items()
         ]

@@ -65,7 +65,6 @@ class Recomputation:
         self._config, self._policies, self._comparison = config, policies, comparison
         self._explorer = Explorer(config)
         self._images = RecordedImages(config) if config.cameras else None
-        self._may_miss_images = self._images is not None and not config.lockstep
         self._tick = Tick(config, self._explorer, images=self._images)
         reset = config.task.reset
         self._terms = terms_of(config, record_layout(config))
@@ -78,9 +77,8 @@ class Recomputation:
         self._pending: _Pending | None = None
         self._outputs = RecordedOutputs(self._tick.safe_counts)
         self._policy_action: tuple[float, ...] | None = None
-        self._is_recomputing = False
-        """Whether the current episode is being recomputed."""
-        self._lost_reason = LOST_RECORDS
+        self._skip_reason: str | None = LOST_RECORDS
+        """Why records are not being recomputed; None while they are."""
         self.episodes: Counter[Kind] = Counter()
 
     # -- input ---------------------------------------------------------------------------------------------------------
@@ -101,10 +99,10 @@ class Recomputation:
         if record.first:
             self._abandon_episode()
             self._begin_episode(record)
-        if self._is_recomputing:
+        if self._skip_reason is None:
             self._recompute(record)
         else:
-            self._comparison.unverified[self._lost_reason] += 1
+            self._comparison.unverified[self._skip_reason] += 1
 
     def end(self) -> None:
         """End the session: there are no more records."""
@@ -112,7 +110,7 @@ class Recomputation:
 
     def _handle_gap(self) -> None:
         self._abandon_episode()
-        self._is_recomputing, self._lost_reason = False, LOST_RECORDS
+        self._skip_reason = LOST_RECORDS
         self._is_state_known = False
 
     def _abandon_episode(self) -> None:
@@ -124,8 +122,8 @@ class Recomputation:
             step.tau_us, step.u_start, step.u_end = record.step.tau_us, record.step.u_start, record.step.u_end
             self._compare(_Pending(step, record, (*excluded, *_COMPLETED_FIELDS)))
             self._comparison.unverified[UNFINISHED] += 1
-        if self._is_recomputing:
-            self._is_recomputing = False
+        if self._skip_reason is None:
+            self._skip_reason = LOST_RECORDS
             self._is_state_known = False
         self._pending = None
 
@@ -133,21 +131,21 @@ class Recomputation:
 
     def _begin_episode(self, record: RecordedStep) -> None:
         self._set_state(record)
-        self._is_recomputing = True
+        self._skip_reason = None
         tick, kind = self._tick, record.step.kind
         tick.set_seed(*self._positions.numbering)
         self.episodes[kind] += 1
         if kind is Kind.RESET:
             tick.begin(record.step.episode, kind, [])
             if self._reset is None:
-                self._is_recomputing, self._lost_reason = False, "the configuration has no reset controller"
+                self._skip_reason = "the configuration has no reset controller"
             else:
                 self._reset.set_start(self._start_after(record.step.episode))
                 self._reset.begin()
                 self._answer_to = begin_episode(tick, reset_action_source(self._reset), has_ended=self._is_over)
             return
         if not (self._is_state_known or depends_on_episode_only(self._config.exploration)):
-            self._is_recomputing, self._lost_reason = False, UNKNOWN_STATE
+            self._skip_reason = UNKNOWN_STATE
             return
         explorer = self._explorer
         self._begin_exploration(record)
@@ -156,7 +154,7 @@ class Recomputation:
         if explorer.perturbs_weights and explorer.is_exploring and not record.last:
             policy = self._session(record)
             if policy is None:
-                self._is_recomputing, self._lost_reason = False, MISSING_PERTURBED_POLICY
+                self._skip_reason = MISSING_PERTURBED_POLICY
                 self._is_state_known = False
                 return
             try:
@@ -171,7 +169,8 @@ class Recomputation:
         frame."""
         record = self._record
         ended_by_trainer = self._config.actor is not UNSET and record.last and not record.is_cut_off
-        ended_by_camera = self._may_miss_images and not record.step.t_send_ns
+        may_miss_images = self._images is not None and not self._config.lockstep
+        ended_by_camera = may_miss_images and not record.step.t_send_ns
         return self._tick.is_over(state, terminated) or ended_by_trainer or ended_by_camera
 
     def _start_after(self, episode: int) -> dict[str, float]:
@@ -253,7 +252,7 @@ class Recomputation:
                 self._pending = _Pending(step, record, ())
             else:
                 self._compare(_Pending(step, record, ()))
-                self._is_recomputing = False
+                self._skip_reason = LOST_RECORDS
             return
         if answer.is_over:
             step.policy_id = record.step.policy_id
@@ -295,7 +294,7 @@ class Recomputation:
             step.flags |= record.step.flags & (Flag.RESTRAINED | Flag.HELD)
             _copy_action(step, record.step)
             return
-        self._tick.ask(step, session, record.step.policy_id)
+        self._tick.evaluate_policy(step, session, record.step.policy_id)
         self._policy_action = step.policy
         if self._comparison.is_tolerant:
             _copy_action(step, record.step)
@@ -313,7 +312,7 @@ class Recomputation:
 
     def _close(self) -> None:
         """End the episode."""
-        self._is_recomputing = False
+        self._skip_reason = LOST_RECORDS
         self._positions.last_closed = self._record.step.kind, self._record.step.episode
         self._explorer.end_episode()
 

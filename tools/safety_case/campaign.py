@@ -50,7 +50,7 @@ class Adversary:
     def __init__(self, law: Law) -> None:
         self._law = law
 
-    def ask(self, question: Sequence[float]) -> tuple[float, ...]:
+    def act(self, question: Sequence[float]) -> tuple[float, ...]:
         """Return the action for an observation."""
         proposal = self._law(question)
         if proposal is None:

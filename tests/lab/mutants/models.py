@@ -222,7 +222,7 @@ class Loop:
         reach = (4.0, 30.0)
         counts = [round(rng.uniform(-r, r) / s.resolution) for r, s in zip(reach, sensors, strict=True)]
         step = self._tick.observe(self._state((counts[0], counts[1])))
-        self._tick.ask(step, self.switch.active, self.switch.policy_id)
+        self._tick.evaluate_policy(step, self.switch.active, self.switch.policy_id)
         self._tick.explore(step)
         self._tick.shield(step)
         actuator = self._config.rig.actuators[0]

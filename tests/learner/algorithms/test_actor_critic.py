@@ -49,7 +49,7 @@ def test_its_model_has_the_distribution_that_torch_has_and_is_admitted(name: str
     mean, mean_plus_std = (algorithm.draw(normalised_states[None], zero_noise + noise)[0] for noise in (0.0, 1.0))
     np.testing.assert_allclose(mean_plus_std - mean, np.tile(std, (50, 1)), rtol=1e-4)
     for k, noise in enumerate(np.clip(rng.standard_normal((50, M_ACT)), -3, 3).astype(np.float32)):
-        action, *ports = np.reshape(session.ask((*(1.0 + 3.0 * normalised_states[k]), *noise)), (4, -1))
+        action, *ports = np.reshape(session.act((*(1.0 + 3.0 * normalised_states[k]), *noise)), (4, -1))
         drawn_action = mean[k] + std * noise
         np.testing.assert_allclose(np.array(ports), np.array((mean[k], std, drawn_action)), atol=2e-5)
         np.testing.assert_allclose((action - (0.0, 0.3)) / (3.0, 0.3), np.clip(drawn_action, -1, 1), atol=2e-5)

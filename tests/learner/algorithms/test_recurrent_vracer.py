@@ -143,7 +143,7 @@ def test_its_model_remembers_as_it_does_itself() -> None:
     assert session.hidden is not None
     policies = _recurrent_policies(vracer)
     for normalised in np.random.default_rng(2).uniform(-1.5, 1.5, (30, 3)):
-        _, *ports = np.reshape(session.ask((*(1.0 + 3.0 * normalised), 0.5, 0.5)), (4, -1))
+        _, *ports = np.reshape(session.act((*(1.0 + 3.0 * normalised), 0.5, 0.5)), (4, -1))
         session.hidden[:] = session.hidden_out
         mean, std = (part[0, 0] for part in policies(normalised[None, None]))
         np.testing.assert_allclose(np.array(ports), np.array((mean, std, mean + 0.5 * std)), atol=2e-5)

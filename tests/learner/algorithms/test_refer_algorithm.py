@@ -164,7 +164,7 @@ def test_its_model_has_the_distribution_that_torch_has_and_is_admitted(section: 
     assert session.noise is not None
     mean, std = (values[0] for values in algorithm.distribution(normalised_states[None]))
     for k, noise in enumerate(np.clip(rng.standard_normal((50, 2)), -3, 3).astype(np.float32)):
-        action, *ports = np.reshape(session.ask((*(1.0 + 3.0 * normalised_states[k]), *noise)), (4, -1))
+        action, *ports = np.reshape(session.act((*(1.0 + 3.0 * normalised_states[k]), *noise)), (4, -1))
         drawn_action = mean[k] + std[k] * noise
         np.testing.assert_allclose(np.array(ports), np.array((mean[k], std[k], drawn_action)), atol=2e-5)
         np.testing.assert_allclose((action - (0.0, 0.3)) / (3.0, 0.3), np.clip(drawn_action, -1, 1), atol=2e-5)

@@ -85,7 +85,7 @@ class _ErraticPolicy:
         self._actuators, self._rng = config.rig.actuators, rng
         self._action = [a.safe for a in self._actuators]
 
-    def ask(self, observation: object) -> tuple[float, ...]:
+    def act(self, observation: object) -> tuple[float, ...]:
         rng = self._rng
         if rng.random() < _NON_FINITE_FRACTION:
             return (float("nan"),) * len(self._action)

@@ -498,7 +498,7 @@ def test_a_filed_policy_that_was_native_answers_with_the_same_bits(tmp_path: Pat
     assert restored is not None
     assert restored.native
     observations = np.random.default_rng(0).uniform(-3, 3, (50, 2)).tolist()
-    assert [restored.ask(q) for q in observations] == [original.ask(q) for q in observations]
+    assert [restored.act(q) for q in observations] == [original.act(q) for q in observations]
 
 
 def test_whose_file_is_gone_does_not_sit_in_a_restored_seat(slot: PolicySlot) -> None:

@@ -28,7 +28,7 @@ def session(**nodes: object) -> PolicySession:
 
 def decide_step(tick: Tick, policy: PolicySession, frame: int = 1) -> Step:
     step = tick.observe(state(frame, (ANGLE, 0)))
-    tick.ask(step, policy, 4)
+    tick.evaluate_policy(step, policy, 4)
     tick.explore(step)
     tick.shield(step)
     return step
@@ -154,12 +154,12 @@ def test_a_state_that_is_not_finite_is_no_answer_and_is_not_carried_on(monkeypat
     tick.begin(1, Kind.EVAL, [])
     assert outputs(tick, policy, 2) == pytest.approx([1, 1.5], rel=1e-3)
 
-    def ask_diverged(observation: object) -> tuple[float, ...]:
+    def act_diverged(observation: object) -> tuple[float, ...]:
         policy.hidden_out.fill(math.inf)
         return (0.5,)
 
     with monkeypatch.context() as patched:
-        patched.setattr(policy, "ask", ask_diverged)
+        patched.setattr(policy, "act", act_diverged)
         step = decide_step(tick, policy, 3)
     assert math.isnan(step.policy[0])
     assert step.rule is Rule.FINITE
@@ -182,7 +182,7 @@ def test_the_state_is_carried_while_the_fallback_acts() -> None:
     rules = []
     for frame in range(1, 5):
         step = tick.observe(state(frame, (ANGLE, 3_000_000 if frame == 2 else 0)))
-        tick.ask(step, policy, 4)
+        tick.evaluate_policy(step, policy, 4)
         tick.explore(step)
         tick.shield(step)
         rules.append(step.rule)

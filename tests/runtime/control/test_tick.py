@@ -39,7 +39,7 @@ class FakePolicy:
         self.native = False
         self._answer, self._m = answer, m
 
-    def ask(self, observation: Sequence[float]) -> tuple[float, ...]:
+    def act(self, observation: Sequence[float]) -> tuple[float, ...]:
         action = np.zeros(self._m, np.float32)
         action[:] = self._answer(np.array(observation, np.float32))
         return tuple(action.tolist())
@@ -60,7 +60,7 @@ def begin_tick(
 def decide_step(tick: Tick, frame: State, session: PolicySession | None, policy_id: int = 4) -> Step:
     """Stages 2 to 5 of one tick."""
     step = tick.observe(frame)
-    tick.ask(step, session, policy_id)
+    tick.evaluate_policy(step, session, policy_id)
     tick.explore(step)
     tick.shield(step)
     return step

@@ -88,7 +88,7 @@ def test_it_agrees_with_onnxruntime_within_rounding(
     native_session, onnx_session = PolicySession(model, native=True), PolicySession(model)
     for _ in range(4):
         observation = rng.normal(0.0, 2.0, widths[0]).tolist()
-        native_answer, other = native_session.ask(observation), onnx_session.ask(observation)
+        native_answer, other = native_session.act(observation), onnx_session.act(observation)
         if "Softsign" in units and np.isnan(native_answer).any():
             continue  # of an infinity: onnxruntime computes NaN on x86-64 and the limit on aarch64
         np.testing.assert_allclose(native_answer, other, rtol=1e-4, atol=1e-4)
@@ -100,8 +100,8 @@ def test_a_network_repeats_its_bits_and_ignores_the_past() -> None:
     model = chain([3, 50, 20, 2], ["Relu", "Tanh", "Tanh"], rng)
     first, second = PolicySession(model, native=True), PolicySession(model, native=True)
     observations = rng.normal(size=(50, 3)).tolist()
-    expected = [first.ask(observation) for observation in observations]
-    assert [second.ask(observation) for observation in reversed(observations)][::-1] == expected
+    expected = [first.act(observation) for observation in observations]
+    assert [second.act(observation) for observation in reversed(observations)][::-1] == expected
 
 
 @needs_library
@@ -110,7 +110,7 @@ def test_a_network_repeats_its_bits_and_ignores_the_past() -> None:
 def test_extreme_values_end_as_in_onnxruntime(unit: str, value: float) -> None:
     model = chain([2, 1], [unit], np.random.default_rng(0))
     native_session, onnx_session = (
-        PolicySession(model, native=is_native).ask((value, 0.5)) for is_native in (True, False)
+        PolicySession(model, native=is_native).act((value, 0.5)) for is_native in (True, False)
     )
     if np.isnan(value) or (unit == "Softsign" and np.isinf(value)):  # inf / inf: no action, so the fallback acts
         assert np.isnan(native_session).all()

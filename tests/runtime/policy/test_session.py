@@ -119,9 +119,9 @@ def test_refuses_a_model_with_a_second_input() -> None:
 
 def test_asked_it_answers_what_its_arrays_hold() -> None:
     plain, stochastic = (PolicySession(models.serialized(m)) for m in (models.policy(), models.stochastic()))
-    assert plain.ask((0.3, -2.0)) == tuple(plain.action[0].tolist())
+    assert plain.act((0.3, -2.0)) == tuple(plain.action[0].tolist())
     assert plain.observation[0].tolist() == np.array((0.3, -2.0), np.float32).tolist()
-    answer = stochastic.ask((0.3, -2.0, 0.7))
+    answer = stochastic.act((0.3, -2.0, 0.7))
     assert stochastic.noise is not None
     assert stochastic.noise[0, 0] == np.float32(0.7)
     ports = (stochastic.action, stochastic.mean, stochastic.std, stochastic.drawn)
@@ -131,12 +131,12 @@ def test_asked_it_answers_what_its_arrays_hold() -> None:
 @pytest.mark.parametrize("observation", [(0.3,), (0.3, -2.0, 0.7)])
 def test_a_question_of_another_length_is_refused(observation: tuple[float, ...]) -> None:
     with pytest.raises(struct.error):
-        PolicySession(models.serialized(models.policy())).ask(observation)
+        PolicySession(models.serialized(models.policy())).act(observation)
 
 
 def test_what_float32_cannot_hold_is_asked_as_infinity() -> None:
     session = PolicySession(models.serialized(models.policy()))
-    session.ask((0.3, -1e39))
+    session.act((0.3, -1e39))
     assert session.observation[0, 1] == -np.inf
 
 
