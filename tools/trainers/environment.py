@@ -57,11 +57,11 @@ def make(
     """Return the rig of a configuration as an environment; its processes start with the first ``reset``.
 
     ``config``: path, or name of a shipped configuration.  ``device``: port in place of the configuration's device.
-    ``pace``: ``lockstep``, ``realtime``, or a multiple of real time.  ``overrides``: as for `onrig run --set`.
-    ``run_dir``: run folder (default: ``runs/NAME-DATE-TIME``).  ``si``: observations and actions in SI units instead of
-    normalised by the rig's ranges.  Raises ConfigError with every problem.
+    ``pace``: ``lockstep``, ``realtime``, or a multiple of real time as a number or text.  ``overrides``: as for
+    `onrig run --set`.  ``run_dir``: run folder (default: ``runs/NAME-DATE-TIME``).  ``si``: observations and actions in
+    SI units instead of normalised by the rig's ranges.  Raises ConfigError with every problem.
     """
-    set_pace = () if pace is None else (f"device.pace={pace if isinstance(pace, str) else f'{{scaled: {pace}}}'}",)
+    set_pace = () if pace is None else (f"device.pace={_pace_setting(pace)}",)
     run_config = load_for_rig(str(config), ("local_learner=false", *overrides, *set_pace), port=device)
     run = for_trainer(run_config)
     kwargs = {
@@ -74,6 +74,14 @@ def make(
     env_id = f"onrig/{name}-{env.config_hash}-v0"
     env.spec = EnvSpec(env_id, entry_point="onrig:make", nondeterministic=not run.lockstep, kwargs=kwargs)
     return env
+
+
+def _pace_setting(pace: str | float) -> str:
+    """Return the value of the setting ``device.pace``."""
+    try:
+        return f"{{scaled: {float(pace):g}}}"
+    except ValueError:
+        return str(pace)
 
 
 def for_trainer(config: RunConfig) -> RunConfig:

@@ -20,6 +20,7 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.log.reading import read_log
 from onrig.runtime.record import Flag
 from onrig.runtime.run_checks import findings
+from onrig.runtime.run_config import Scaled
 from onrig.runtime.run_loading import load_resolved, save_resolved
 from onrig.sim.plants import Pendulum
 from onrig.sim.twin.rendering import TwinCameras
@@ -186,6 +187,11 @@ def test_every_shipped_run_is_an_environment(name: str) -> None:
     env = onrig.make(name, pace="lockstep")
     assert env.observation_space.shape == ((2, 32, 32) if env.config.cameras else (len(env.config.signals),))
     assert env.config.exploration.budgets == load(name).exploration.budgets
+
+
+@pytest.mark.parametrize("pace", [4, 4.0, "4"])
+def test_a_number_is_a_multiple_of_real_time(pace: str | float) -> None:
+    assert onrig.make("pendulum", pace=pace).config.device.pace == Scaled(4.0)
 
 
 def test_images_are_observations_as_the_twin_renders_them(tmp_path: Path) -> None:
