@@ -5,13 +5,17 @@ friction, dead band, delay, noise and zeros. It is identified until the paramete
 pretrained on the posterior, and a run begins with it; cold starts of recipes on the same plants are compared, under the
 shield of the same identification. Every run evaluates after each training episode. The rig time is all motion but the
 evaluations until the first of 20 evaluations in a row that reach 0.8: identification and training episodes, or training
-episodes alone. What OUT holds is not computed again, so that a stopped study continues.
+episodes alone; trips and wear (full strokes of the actuators) are those of the training episodes in it, or of all.
+``--parts`` adds runs that begin with the networks or with the memory alone; ``--outside 1.6`` adds runs on the same
+plant with 1.6 times the mass, which its identification does not contain. What OUT holds is not computed again, so that
+a stopped study continues.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -20,10 +24,12 @@ import msgspec
 import numpy as np
 
 import onrig
+from onrig.runtime.record import Kind, Rule
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.episodes import EpisodeRow, read_rows
 from onrig.sim.twin.main import twin_options
 from onrig.sim.twin.options import sensor_half_range
+from onrig.tools.api.run_data import RunData
 from onrig.tools.load import load
 from onrig.tools.pretrained import PRETRAINING_FILE, read_pretraining
 from onrig.tools.pretraining.pretrain import pretrain, resume
@@ -65,6 +71,12 @@ def draw_plant(config: RunConfig, seed: int) -> dict[str, Any]:
     return twin
 
 
+def heavier(twin: dict[str, Any], factor: float) -> dict[str, Any]:
+    """The twin of a pendulum with ``factor`` times its mass; its inertia remains."""
+    plant = twin["plant"]
+    return {**twin, "plant": {**plant, "mass": factor * plant["mass"]}}
+
+
 def rig_time_s(rows: list[EpisodeRow], rate_hz: float) -> float | None:
     """Training time before the first of IN_A_ROW good evaluations in a row; None without them."""
     passed, begun = 0.0, 0.0
@@ -80,26 +92,60 @@ def rig_time_s(rows: list[EpisodeRow], rate_hz: float) -> float | None:
     return None
 
 
+def trips_and_wear(run: RunData, rig_s: float | None) -> tuple[int, float]:
+    """Trips and full strokes of a run's first ``rig_s`` of training; None: of all its training."""
+    records = run.records
+    rows = np.flatnonzero(records["kind"] == Kind.TRAIN)
+    if rig_s is not None:
+        rows = rows[: round(rig_s * run.config.rate_hz)]
+    if not len(rows):
+        return 0, 0.0
+    falls_back = np.isin(records["rule"][rows], [rule for rule in Rule if rule.falls_back])
+    starts = np.diff(records["episode"][rows], prepend=-1) != 0
+    trips = falls_back & (starts | ~np.roll(falls_back, 1))
+    strokes = [a.high - a.low for a in run.config.rig.actuators]
+    moved = np.abs(np.diff(records["applied"][rows].astype(np.float64), axis=0)) / strokes
+    return int(trips.sum()), round(float(moved[~starts[1:]].sum()), 1)
+
+
 def run_once(folder: Path, name: str, overrides: list[str]) -> dict[str, Any]:
-    """Figures of one run."""
-    if not (folder / "summary.json").exists():
+    """Figures of one run; its log is deleted when they have been computed."""
+    result = folder / "figures.json"
+    if result.exists():
+        figures: dict[str, Any] = json.loads(result.read_text())
+        return figures
+    if folder.exists() and not (folder / "summary.json").exists():
+        shutil.rmtree(folder)
+    if not folder.exists():
         onrig.run(name, overrides, run_dir=folder)
-    config = onrig.open_run(folder).config
+    run = onrig.open_run(folder)
     rows = read_rows(folder / "episodes.csv").rows
     evaluated = [row.score for row in rows if row.kind == "eval"]
-    return {
-        "rig_s": rig_time_s(rows, config.rate_hz),
+    rig_s = rig_time_s(rows, run.config.rate_hz)
+    trips, wear = trips_and_wear(run, rig_s)
+    events = run.events
+    withdrawn = [fields["episode"] for fields in events["fields"][events["kind"] == "promise_withdrawn"]]
+    figures = {
+        "rig_s": rig_s,
         "first": round(evaluated[0], 3),
+        "last5": round(float(np.mean(evaluated[-5:])), 3),
+        "trips": trips,
+        "wear": wear,
         "interventions": sum(row.interventions for row in rows if row.kind == "train"),
         "episodes": sum(row.kind == "train" for row in rows),
+        "withdrawn": withdrawn[0] if withdrawn else None,
     }
+    result.write_text(json.dumps(figures))
+    (folder / "log.mcap").unlink(missing_ok=True)
+    return figures
 
 
 def study(out: Path, args: argparse.Namespace, seed: int) -> dict[str, Any]:
     """Figures of one plant."""
     began_s = time.process_time()
     folder = out / f"{Path(args.config).stem}-{seed}"
-    twin = f"device.twin={json.dumps(draw_plant(load(args.config), seed))}"
+    drawn = draw_plant(load(args.config), seed)
+    twin = f"device.twin={json.dumps(drawn)}"
     identified = folder / "identified" / "identified.yaml"
     if not identified.exists():
         onrig.identify(args.config, [twin], until=0.1, seed=seed, out=identified.parent)
@@ -114,14 +160,24 @@ def study(out: Path, args: argparse.Namespace, seed: int) -> dict[str, Any]:
         resume(pretrained)
     record = read_pretraining(pretrained)
     runs = {}
-    on_rig = [twin, "evaluate_every=1", "log.mcap=false"]
+    on_rig = [twin, "evaluate_every=1"]
     warm = [f"recipe={pretrained / 'start.yaml'}", *common, *on_rig, f"episodes={args.warm}"]
     runs["pretrained"] = run_once(folder / "run", args.config, warm)
-    if runs["pretrained"]["rig_s"] is not None:
-        runs["pretrained"]["rig_s"] += motion_s
+    for part in ("memory", "networks") if args.parts else ():
+        without = "learner.start_from=null" if part == "memory" else "selection.seed_from=null"
+        runs[f"{part} alone"] = run_once(folder / part, args.config, [*warm, without, f"episodes={args.parts}"])
+    for figures in runs.values():
+        if figures["rig_s"] is not None:
+            figures["rig_s"] += motion_s
     for recipe in args.cold:
-        overrides = [f"recipe={recipe}", *common, *on_rig, f"episodes={args.cold_episodes}"]
+        own = [] if recipe == "own" else [f"recipe={recipe}"]
+        overrides = [*own, *common, *on_rig, f"episodes={args.cold_episodes}"]
         runs[f"cold, {recipe}"] = run_once(folder / f"cold-{recipe}", args.config, overrides)
+    if args.outside:
+        heavy = [f"device.twin={json.dumps(heavier(drawn, args.outside))}", "limits.on_withdrawn=reduce"]
+        for name, start in (("pretrained", warm), ("cold", [f"recipe={args.recipe}", *common, *on_rig])):
+            overrides = [*start, *heavy, f"episodes={args.outside_episodes}"]
+            runs[f"outside, {name}"] = run_once(folder / f"outside-{name}", args.config, overrides)
     low, high = record.evaluations[-1].range
     return {
         "plant": seed,
@@ -145,6 +201,9 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--warm", type=int, default=30)
     parser.add_argument("--cold-episodes", type=int, default=200)
+    parser.add_argument("--parts", type=int, default=0, metavar="EPISODES")
+    parser.add_argument("--outside", type=float, default=0.0, metavar="FACTOR")
+    parser.add_argument("--outside-episodes", type=int, default=100)
     parser.add_argument("--set", action="append", default=[])
     args = parser.parse_args()
     for seed in range(args.first, args.first + args.plants):

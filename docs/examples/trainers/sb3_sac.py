@@ -29,7 +29,7 @@ class Progress(BaseCallback):
         return True
 
 
-def main(config: str = "pendulum", steps: int = 15_000, pace: str = "realtime", folder: str | None = None, seed=0):
+def main(config: str = "pendulum", steps: int = 20_000, pace: str = "realtime", folder: str | None = None, seed=0):
     """Train; return the normalised performance of final episodes without noise."""
     torch.set_num_threads(1)  # networks this small gain nothing from more, and the loop needs a core
     env = onrig.make(config, pace=pace, run_dir=folder)
@@ -37,7 +37,7 @@ def main(config: str = "pendulum", steps: int = 15_000, pace: str = "realtime", 
     scaled = gymnasium.wrappers.TransformReward(env, lambda reward: 1e-3 * reward)
     networks = {"net_arch": [64, 64], "optimizer_kwargs": {"fused": True}}  # fused: a quarter less time per update
     agent = SAC(
-        "MlpPolicy", scaled, learning_rate=1e-3, batch_size=128, gamma=0.97, tau=0.01, ent_coef=0.005,
+        "MlpPolicy", scaled, learning_rate=1e-3, batch_size=128, gamma=0.97, tau=0.01, ent_coef=0.01,
         gradient_steps=2, learning_starts=min(500, steps // 2), policy_kwargs=networks, seed=seed,
     )  # fmt: skip
     agent.learn(steps, callback=Progress(), log_interval=None)
@@ -56,4 +56,4 @@ def main(config: str = "pendulum", steps: int = 15_000, pace: str = "realtime", 
 
 if __name__ == "__main__":
     arguments = dict(zip(("config", "steps", "pace", "folder", "seed"), sys.argv[1:], strict=False))
-    main(**{**arguments, "steps": int(arguments.get("steps", 15_000)), "seed": int(arguments.get("seed", 0))})
+    main(**{**arguments, "steps": int(arguments.get("steps", 20_000)), "seed": int(arguments.get("seed", 0))})
