@@ -40,6 +40,8 @@ _MEMORY_BYTES: Final = 64_000_000
 _STEP_S: Final = 10.0
 _STEP_PERIODS: Final = 20
 _HASH_BYTES: Final = 8
+_MAX_STARTS: Final = 3
+"""Most attempts of a reset to begin an episode: a busy machine may miss the first lease."""
 Info = dict[str, Any]
 
 
@@ -189,11 +191,14 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         if self._rig is None:
             self._rig = self._start()
         self._step = None
-        sample = self._rig.begin(seed, timeout_s)
-        _, observation, info = self._take_sample(sample)
-        if sample.is_over:
-            raise RunEnded(f"the episode ended before it began: {'; '.join(self._rig.messages[-2:])}")
-        return observation, info
+        deadline_s = time.monotonic() + timeout_s
+        for _ in range(_MAX_STARTS):
+            sample = self._rig.begin(seed, deadline_s - time.monotonic())
+            _, observation, info = self._take_sample(sample)
+            if not sample.is_over:
+                return observation, info
+        reasons = "; ".join(self._rig.messages[-2:]) or f"see {self.run_dir}"
+        raise RunEnded(f"{_MAX_STARTS} episodes in a row ended at their first sample: {reasons}")
 
     def step(self, action: Action) -> tuple[Observation, float, bool, bool, Info]:
         """Apply an action, and return the transition.  An action that arrives too late acts from the next period on,

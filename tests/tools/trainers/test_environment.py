@@ -22,12 +22,13 @@ from onrig.runtime.record import Flag
 from onrig.runtime.run_checks import findings
 from onrig.runtime.run_config import Scaled
 from onrig.runtime.run_loading import load_resolved, save_resolved
+from onrig.runtime.shm.exchange import Sample
 from onrig.sim.plants import Pendulum
 from onrig.sim.twin.rendering import TwinCameras
 from onrig.tools import cli
 from onrig.tools.load import load
 from onrig.tools.trainers.environment import RigEnv
-from onrig.tools.trainers.rig import RunEnded, history_up_to
+from onrig.tools.trainers.rig import RigProcess, RunEnded, history_up_to
 from tests.lab.rig.processes import PATIENCE_S
 from tests.lab.rig.run import Run
 from tests.runtime.samples import records
@@ -218,6 +219,27 @@ def test_mistakes_are_found_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(RunEnded, match="none"):
         env_without_device.reset()
     env_without_device.close()
+
+
+@pytest.mark.parametrize("n_failures", [2, 3])
+def test_an_episode_that_ends_at_its_first_sample_is_begun_again(
+    env: RigEnv, monkeypatch: pytest.MonkeyPatch, n_failures: int
+) -> None:
+    seeds, begin = [], RigProcess.begin
+
+    def begin_in_vain(rig: RigProcess, seed: int | None, timeout_s: float) -> Sample:
+        seeds.append(seed)
+        return begin(rig, seed, timeout_s)._replace(is_over=len(seeds) <= n_failures)
+
+    monkeypatch.setattr(RigProcess, "begin", begin_in_vain)
+    if n_failures == 3:
+        with pytest.raises(RunEnded, match="3 episodes in a row ended at their first sample: see "):
+            env.reset(seed=5)
+    else:
+        _, info = env.reset(seed=5)
+        assert info["step"] == 0
+        assert not env.step(np.zeros(1, np.float32))[3]
+    assert seeds == [5, 5, 5]
 
 
 def test_its_folder_has_what_a_run_begins_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
