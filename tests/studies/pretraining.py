@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+import yaml
 
 import onrig
 from onrig.runtime.record import Kind, Rule
@@ -45,6 +46,8 @@ NOISE: Final = (0.001, 0.005)
 ZERO: Final = 0.02
 GOOD: Final = 0.8
 IN_A_ROW: Final = 20
+_OTHER_PART: Final = {"networks": ("selection", "seed_from"), "memory": ("learner", "start_from")}
+"""What a run does not begin with if it begins with this part of a pretraining alone."""
 
 
 def draw_plant(config: RunConfig, seed: int) -> dict[str, Any]:
@@ -163,9 +166,13 @@ def study(out: Path, args: argparse.Namespace, seed: int) -> dict[str, Any]:
     on_rig = [twin, "evaluate_every=1"]
     warm = [f"recipe={pretrained / 'start.yaml'}", *common, *on_rig, f"episodes={args.warm}"]
     runs["pretrained"] = run_once(folder / "run", args.config, warm)
-    for part in ("memory", "networks") if args.parts else ():
-        without = "learner.start_from=null" if part == "memory" else "selection.seed_from=null"
-        runs[f"{part} alone"] = run_once(folder / part, args.config, [*warm, without, f"episodes={args.parts}"])
+    for part, (section, key) in _OTHER_PART.items() if args.parts else ():
+        recipe = yaml.safe_load((pretrained / "start.yaml").read_text())
+        del recipe[section][key]
+        path = pretrained / f"start-{part}.yaml"
+        path.write_text(yaml.safe_dump(recipe))
+        overrides = [f"recipe={path}", *common, *on_rig, f"episodes={args.parts}"]
+        runs[f"{part} alone"] = run_once(folder / part, args.config, overrides)
     for figures in runs.values():
         if figures["rig_s"] is not None:
             figures["rig_s"] += motion_s
