@@ -34,6 +34,8 @@ from onrig.tools.api.run_data import RunData
 from onrig.tools.load import load
 from onrig.tools.pretrained import PRETRAINING_FILE, read_pretraining
 from onrig.tools.pretraining.pretrain import pretrain, resume
+from tests.lab.rig.processes import process_of, until
+from tests.lab.rig.run import LOCKSTEP
 
 SPREAD: Final = 0.3
 SHARE: Final = 0.1
@@ -111,8 +113,19 @@ def trips_and_wear(run: RunData, rig_s: float | None) -> tuple[int, float]:
     return int(trips.sum()), round(float(moved[~starts[1:]].sum()), 1)
 
 
-def run_once(folder: Path, name: str, overrides: list[str]) -> dict[str, Any]:
-    """Figures of one run; its log is deleted when they have been computed."""
+def run_on_twin(folder: Path, name: str, overrides: list[str], twin: dict[str, Any]) -> None:
+    """Run against the process of a twin that the configuration of the run does not describe, in lockstep."""
+    link = folder.with_name(f"{folder.name}-port")
+    settings = (f"device.twin={json.dumps(twin)}", "limits.predicted=null", *LOCKSTEP)
+    arguments = [argument for setting in settings for argument in ("--set", setting)]
+    link.unlink(missing_ok=True)
+    with process_of("onrig.tools.cli", "twin", name, "--link", link, *arguments) as process:
+        port = until(lambda: link.exists() and link.read_text().strip(), "the twin", process)
+        onrig.run(name, [*overrides, *LOCKSTEP], run_dir=folder, device=str(port))
+
+
+def run_once(folder: Path, name: str, overrides: list[str], twin: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Figures of one run, against the process of a ``twin`` if given; its log is deleted when they are computed."""
     result = folder / "figures.json"
     if result.exists():
         figures: dict[str, Any] = json.loads(result.read_text())
@@ -120,7 +133,10 @@ def run_once(folder: Path, name: str, overrides: list[str]) -> dict[str, Any]:
     if folder.exists() and not (folder / "summary.json").exists():
         shutil.rmtree(folder)
     if not folder.exists():
-        onrig.run(name, overrides, run_dir=folder)
+        if twin is None:
+            onrig.run(name, overrides, run_dir=folder)
+        else:
+            run_on_twin(folder, name, overrides, twin)
     run = onrig.open_run(folder)
     rows = read_rows(folder / "episodes.csv").rows
     evaluated = [row.score for row in rows if row.kind == "eval"]
@@ -180,11 +196,12 @@ def study(out: Path, args: argparse.Namespace, seed: int) -> dict[str, Any]:
         own = [] if recipe == "own" else [f"recipe={recipe}"]
         overrides = [*own, *common, *on_rig, f"episodes={args.cold_episodes}"]
         runs[f"cold, {recipe}"] = run_once(folder / f"cold-{recipe}", args.config, overrides)
-    if args.outside:
-        heavy = [f"device.twin={json.dumps(heavier(drawn, args.outside))}", "limits.on_withdrawn=reduce"]
-        for name, start in (("pretrained", warm), ("cold", [f"recipe={args.recipe}", *common, *on_rig])):
-            overrides = [*start, *heavy, f"episodes={args.outside_episodes}"]
-            runs[f"outside, {name}"] = run_once(folder / f"outside-{name}", args.config, overrides)
+    starts = {"pretrained": pretrained / "start.yaml", "cold": args.recipe} if args.outside else {}
+    for name, recipe in starts.items():
+        overrides = [f"recipe={recipe}", *common, "evaluate_every=1", "limits.on_withdrawn=reduce"]
+        overrides.append(f"episodes={args.outside_episodes}")
+        heavy = heavier(drawn, args.outside)
+        runs[f"outside, {name}"] = run_once(folder / f"outside-{name}", args.config, overrides, heavy)
     low, high = record.evaluations[-1].range
     return {
         "plant": seed,
