@@ -35,7 +35,6 @@ from onrig.tools.load import load
 from onrig.tools.pretrained import PRETRAINING_FILE, read_pretraining
 from onrig.tools.pretraining.pretrain import pretrain, resume
 from tests.lab.rig.processes import process_of, until
-from tests.lab.rig.run import LOCKSTEP
 
 SPREAD: Final = 0.3
 SHARE: Final = 0.1
@@ -116,12 +115,12 @@ def trips_and_wear(run: RunData, rig_s: float | None) -> tuple[int, float]:
 def run_on_twin(folder: Path, name: str, overrides: list[str], twin: dict[str, Any]) -> None:
     """Run against the process of a twin that the configuration of the run does not describe, in lockstep."""
     link = folder.with_name(f"{folder.name}-port")
-    settings = (f"device.twin={json.dumps(twin)}", "limits.predicted=null", *LOCKSTEP)
+    settings = (f"device.twin={json.dumps(twin)}", "limits.predicted=null")
     arguments = [argument for setting in settings for argument in ("--set", setting)]
     link.unlink(missing_ok=True)
     with process_of("onrig.tools.cli", "twin", name, "--link", link, *arguments) as process:
         port = until(lambda: link.exists() and link.read_text().strip(), "the twin", process)
-        onrig.run(name, [*overrides, *LOCKSTEP], run_dir=folder, device=str(port))
+        onrig.run(name, overrides, run_dir=folder, device=str(port))
 
 
 def run_once(folder: Path, name: str, overrides: list[str], twin: dict[str, Any] | None = None) -> dict[str, Any]:
