@@ -75,6 +75,11 @@ def draw_plant(config: RunConfig, seed: int) -> dict[str, Any]:
     return twin
 
 
+def recipe_settings(recipe: Path | str) -> list[str]:
+    """Override for a recipe; none for ``own``, the configuration's algorithm."""
+    return [] if recipe == "own" else [f"recipe={recipe}"]
+
+
 def heavier(twin: dict[str, Any], factor: float) -> dict[str, Any]:
     """The twin of a pendulum with ``factor`` times its mass; its inertia remains."""
     plant = twin["plant"]
@@ -173,7 +178,7 @@ def study(out: Path, args: argparse.Namespace, seed: int) -> dict[str, Any]:
     pretrained = folder / "pretrained"
     began = time.monotonic()
     if not (pretrained / PRETRAINING_FILE).exists():
-        pretrain(args.config, [*common, f"recipe={args.recipe}"], out=pretrained, minutes=args.minutes)
+        pretrain(args.config, [*common, *recipe_settings(args.recipe)], out=pretrained, minutes=args.minutes)
     elif not read_pretraining(pretrained).ended:
         resume(pretrained)
     record = read_pretraining(pretrained)
@@ -192,12 +197,11 @@ def study(out: Path, args: argparse.Namespace, seed: int) -> dict[str, Any]:
         if figures["rig_s"] is not None:
             figures["rig_s"] += motion_s
     for recipe in args.cold:
-        own = [] if recipe == "own" else [f"recipe={recipe}"]
-        overrides = [*own, *common, *on_rig, f"episodes={args.cold_episodes}"]
+        overrides = [*recipe_settings(recipe), *common, *on_rig, f"episodes={args.cold_episodes}"]
         runs[f"cold, {recipe}"] = run_once(folder / f"cold-{recipe}", args.config, overrides)
     starts = {"pretrained": pretrained / "start.yaml", "cold": args.recipe} if args.outside else {}
     for name, recipe in starts.items():
-        overrides = [f"recipe={recipe}", *common, "evaluate_every=1", "limits.on_withdrawn=reduce"]
+        overrides = [*recipe_settings(recipe), *common, "evaluate_every=1", "limits.on_withdrawn=reduce"]
         overrides.append(f"episodes={args.outside_episodes}")
         heavy = heavier(drawn, args.outside)
         runs[f"outside, {name}"] = run_once(folder / f"outside-{name}", args.config, overrides, heavy)
