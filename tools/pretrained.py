@@ -62,6 +62,9 @@ class Pretraining(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     seconds: float = 0.0
     """Computing time so far, over all starts."""
     evaluations: tuple[Scores, ...] = ()
+    """Of the current attempt."""
+    failed_attempts: tuple[tuple[Scores, ...], ...] = ()
+    """Evaluations of the attempts that learned nothing."""
     ended: str = ""
     """Reason why the pretraining ended; empty if it is not complete."""
 

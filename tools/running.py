@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
@@ -56,6 +56,8 @@ class Plan(NamedTuple):
     """Additional entries for ``meta.json`` of a new run."""
     files: Mapping[str, bytes] = MappingProxyType({})
     """Additional files for the folder of a new run."""
+    other_names: Collection[str] = ()
+    """Files and folders that the folder of a new run may contain already."""
 
     @property
     def option(self) -> str:
@@ -232,7 +234,7 @@ def open_folder(plan: Plan) -> Iterator[tuple[RunConfig, Callable[[], None]]]:
             else:
                 config, files, facts = read_beginning(config)
                 meta = {**plugin_records(third_party_plugins(config)), **facts, **plan.facts}
-                take_back = write_run_folder(folder, config, meta, {**files, **plan.files})
+                take_back = write_run_folder(folder, config, meta, {**files, **plan.files}, plan.other_names)
                 stack.callback(os.close, lock_folder(folder))
         except (CannotResume, FolderBusy) as error:
             raise Failure(f"{plan.option}: {error}") from None

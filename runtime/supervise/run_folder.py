@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -58,11 +58,15 @@ def fresh_folder(parent: Path, name: str) -> Path:
     return folder
 
 
-def occupied_reason(folder: Path) -> str | None:
-    """Return why a new run cannot use a folder; None if it is missing or empty, apart from hidden files."""
+def occupied_reason(folder: Path, other_names: Collection[str] = ()) -> str | None:
+    """Return why a new run cannot use a folder; None if it is missing or empty, apart from hidden files and
+    ``other_names``.
+    """
     if (folder / "config.yaml").exists():
         return "already contains a run"
-    if folder.is_dir() and any(not path.name.startswith(".") for path in folder.iterdir()):
+    if folder.is_dir() and any(
+        not path.name.startswith(".") and path.name not in other_names for path in folder.iterdir()
+    ):
         return "is not empty and does not contain a run"
     return None
 
@@ -72,17 +76,19 @@ def write_run_folder(
     config: RunConfig,
     facts: Mapping[str, object] | None = None,
     files: Mapping[str, bytes] | None = None,
+    other_names: Collection[str] = (),
 ) -> Callable[[], None]:
     """Create the folder and its first files, before any motion; raises FileExistsError if it is occupied.
 
-    ``facts``: further entries of ``meta.json``; ``files``: further initial files, by their path in the folder.
+    ``facts``: further entries of ``meta.json``; ``files``: further initial files, by their path in the folder;
+    ``other_names``: what the folder may contain already.
     Returns a function that removes everything added to the folder after this call, in case the run does not start.
     """
     check_path(folder)
     created_folders = [f for f in (folder, *folder.parents) if not f.exists()]
     if not created_folders:
         check_folder(folder)
-    if reason := occupied_reason(folder):
+    if reason := occupied_reason(folder, other_names):
         raise FileExistsError(f"{folder} {reason}")
     existing_names = {path.name for path in folder.iterdir()} if not created_folders else set()
 

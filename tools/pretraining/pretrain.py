@@ -26,6 +26,7 @@ from onrig.tools.pretrained import (
     read_pretraining,
     write_pretraining,
 )
+from onrig.tools.pretraining.attempts import attempt_config, is_stuck, kept_names, set_aside
 from onrig.tools.pretraining.configuration import piece_episodes, pretraining_config, split_samples
 from onrig.tools.pretraining.held_out import held_out_scores
 from onrig.tools.pretraining.start import write_start
@@ -38,6 +39,8 @@ MAX_EPISODES: Final = 10_000
 
 ScoreSink = Callable[[RunConfig, Scores], object]
 """Receives the scores of each evaluation."""
+AttemptSink = Callable[[Pretraining], object]
+"""Receives the record after an attempt that learned nothing."""
 
 
 class PretrainingStopped(Failure):
@@ -52,14 +55,15 @@ def pretrain(
     minutes: float = DEFAULT_MINUTES,
     episodes: int = MAX_EPISODES,
     on_evaluation: ScoreSink = lambda config, scores: None,
+    on_failed_attempt: AttemptSink = lambda record: None,
     signals: bool = False,
 ) -> Pretraining:
     """Learn on plants drawn from a configuration's identification until the score has settled.
 
     ``name``: path or shipped name of a configuration that names an identification; ``minutes`` and ``episodes`` are
     limits.  Writes a run folder with ``pretraining.json``, ``identified.yaml`` and ``start.yaml`` to ``out``.
-    ``on_evaluation`` receives the scores on the held-out plants after each piece.  Raises ConfigError, Failure, and
-    PretrainingStopped.
+    ``on_evaluation`` receives the scores on the held-out plants after each piece, ``on_failed_attempt`` the record
+    before learning starts again.  Raises ConfigError, Failure, and PretrainingStopped.
 
     >>> onrig.pretrain("pendulum", ["identified=found/identified.yaml"], out="pretrained").evaluations[-1].median
     """
@@ -89,17 +93,21 @@ def pretrain(
         write_pretraining(folder, record)
 
     _run_piece(Plan(name, first_config, out, None), begin, signals=signals)
-    return _continue_pretraining(out, on_evaluation, signals=signals)
+    return _continue_pretraining(out, on_evaluation, on_failed_attempt, signals=signals)
 
 
 def resume(
-    folder: Path, *, on_evaluation: ScoreSink = lambda config, scores: None, signals: bool = False
+    folder: Path,
+    *,
+    on_evaluation: ScoreSink = lambda config, scores: None,
+    on_failed_attempt: AttemptSink = lambda record: None,
+    signals: bool = False,
 ) -> Pretraining:
     """Continue a pretraining to its end, however it was stopped; raises Failure and PretrainingStopped."""
     record = read_pretraining(folder)
     if record.ended:
         raise Failure(f"the pretraining in '{folder}' has ended: {record.ended}")
-    return _continue_pretraining(folder, on_evaluation, signals=signals)
+    return _continue_pretraining(folder, on_evaluation, on_failed_attempt, signals=signals)
 
 
 def _folder_problem(out: Path) -> str | None:
@@ -112,13 +120,16 @@ def _folder_problem(out: Path) -> str | None:
     return f"'{out}' {reason}; choose another folder" if reason else folder_problem("out", out)
 
 
-def _continue_pretraining(folder: Path, on_evaluation: ScoreSink, *, signals: bool) -> Pretraining:
-    """Run and evaluate pieces until the pretraining has ended."""
+def _continue_pretraining(
+    folder: Path, on_evaluation: ScoreSink, on_failed_attempt: AttemptSink, *, signals: bool
+) -> Pretraining:
+    """Run and evaluate pieces, in as many attempts as it takes, until the pretraining has ended."""
     started_s = time.monotonic()
     record = read_pretraining(folder)
     while not record.ended:
+        set_aside(folder, len(record.failed_attempts))
         episode = min((len(record.evaluations) or 1) * record.piece, record.episodes)
-        plan = _next_piece(folder, episode)
+        plan = _next_piece(folder, episode, len(record.failed_attempts))
         if plan is not None:
             _run_piece(plan, lambda folder: None, signals=signals)
         config = load_resolved(folder / "config.yaml")
@@ -133,7 +144,12 @@ def _continue_pretraining(folder: Path, on_evaluation: ScoreSink, *, signals: bo
         record = msgspec.structs.replace(record, ended=_end_reason(record))
         if record.ended:
             write_start(folder, config, record)
+        elif is_stuck(record.evaluations, len(record.failed_attempts)):
+            failed_attempts = (*record.failed_attempts, record.evaluations)
+            record = msgspec.structs.replace(record, evaluations=(), failed_attempts=failed_attempts)
         write_pretraining(folder, record)
+        if record.failed_attempts and not record.evaluations:
+            on_failed_attempt(record)
     return record
 
 
@@ -146,8 +162,13 @@ def _end_reason(record: Pretraining) -> str:
     return f"limit of {record.minutes:g} minutes" if record.seconds >= 60.0 * record.minutes else ""
 
 
-def _next_piece(folder: Path, episode: int) -> Plan | None:
-    """Return the plan of the piece that ends with ``episode``; None if the piece is complete."""
+def _next_piece(folder: Path, episode: int, n_failed: int) -> Plan | None:
+    """Return the plan of the piece that ends with ``episode``, in the attempt after ``n_failed`` failed ones; None if
+    the piece is complete.
+    """
+    if n_failed and not (folder / "config.yaml").exists():
+        config = attempt_config(folder, n_failed, episode)
+        return Plan(str(folder), config, folder, None, other_names=kept_names(n_failed))
     if _n_episodes_done(folder) >= episode:
         return None
     try:

@@ -10,7 +10,8 @@ from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.scoring import measure_of
 from onrig.tools.load import print_problems
-from onrig.tools.pretrained import N_HELD_OUT_PLANTS, Scores
+from onrig.tools.pretrained import N_HELD_OUT_PLANTS, Pretraining, Scores
+from onrig.tools.pretraining.attempts import attempt_folder
 from onrig.tools.pretraining.pretrain import DEFAULT_MINUTES, MAX_EPISODES, PretrainingStopped, pretrain, resume
 from onrig.tools.quantity import format_estimate
 from onrig.tools.terminal import complain
@@ -34,13 +35,21 @@ def show_pretraining(
             flush=True,
         )
 
+    def show_failed_attempt(record: Pretraining) -> None:
+        n_failed, last_scores = len(record.failed_attempts), record.failed_attempts[-1][-1]
+        print(
+            f"no better than the first policy after {last_scores.episode} episodes: learning starts again with another "
+            f"seed (attempt {n_failed + 1}); the episodes so far are in {attempt_folder(folder, n_failed)}",
+            flush=True,
+        )
+
     try:
         if resumed_folder is not None:
-            record = resume(resumed_folder, on_evaluation=show, signals=True)
+            record = resume(resumed_folder, on_evaluation=show, on_failed_attempt=show_failed_attempt, signals=True)
         else:
             record = pretrain(
                 str(name), overrides, out=folder, minutes=minutes or DEFAULT_MINUTES, episodes=episodes or MAX_EPISODES,
-                on_evaluation=show, signals=True,
+                on_evaluation=show, on_failed_attempt=show_failed_attempt, signals=True,
             )  # fmt: skip
     except ConfigError as error:
         return print_problems(error)

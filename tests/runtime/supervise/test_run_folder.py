@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def test_of_two_runs_that_begin_in_one_folder_at_once_the_second_leaves_the_firs
 ) -> None:
     folder = tmp_path / "run"
 
-    def create_other_run(path: Path) -> None:
+    def create_other_run(path: Path, other_names: Collection[str]) -> None:
         """Let another run create the folder after this one has found it missing."""
         if not path.exists():
             monkeypatch.undo()

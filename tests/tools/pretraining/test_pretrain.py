@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -20,6 +21,7 @@ from onrig.tools.beginning import read_beginning
 from onrig.tools.cli import main
 from onrig.tools.load import load_for_rig
 from onrig.tools.pretrained import Pretraining, Scores, read_pretraining
+from onrig.tools.pretraining.attempts import MIN_PIECES, is_stuck
 from onrig.tools.pretraining.pretrain import pretrain, resume
 from onrig.tools.pretraining.start import start_recipe, start_settings, write_start
 from tests.tools.pretraining.posterior import pendulum_result, write_pendulum_result
@@ -76,6 +78,48 @@ def test_a_killed_one_continues_to_the_same_bits(pretrained: PretrainedFolders) 
         np.array_equal(uninterrupted.experiences[name], continued.experiences[name])
         for name in ("observation", "action")
     )
+
+
+def test_learning_that_fails_starts_again_with_another_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("onrig.tools.pretraining.pretrain.piece_episodes", lambda config: 3)
+    monkeypatch.setattr("onrig.tools.pretraining.attempts.MIN_PIECES", 3)
+    out, killed_folder = tmp_path / "whole", tmp_path / "killed"
+    settings = (f"identified={write_pendulum_result(tmp_path)}", *SMALL_SETTINGS, "learner.ddpg.actor_lr=1e-18")
+    record = pretrain(
+        "pendulum",
+        settings,
+        out=out,
+        episodes=12,
+        on_failed_attempt=lambda record: shutil.copytree(out, killed_folder),
+    )
+    assert [e.episode for e in record.failed_attempts[0]] == [0, 3, 6, 9]
+    assert [e.episode for e in record.evaluations] == [0, 3, 6, 9, 12]
+    assert record.ended == "limit of 12 episodes"
+    configs = [load_resolved(folder / "config.yaml") for folder in (out / "attempt-1", out)]
+    assert configs[0].seed == 0 != configs[1].seed
+    assert configs[1] == msgspec.structs.replace(configs[0], seed=configs[1].seed, episodes=12)
+    first_attempt = RunData(out / "attempt-1", configs[0])
+    assert first_attempt.episodes["episode"].tolist() == list(range(1, 10))
+    assert (out / "attempt-1" / "learner").is_dir()
+    (killed_folder / "attempt-1").mkdir()  # as a kill during the move leaves it
+    (killed_folder / "policies").rename(killed_folder / "attempt-1" / "policies")
+    assert main(["pretrain", "--resume", str(killed_folder)]) == 0
+    assert "limit of 12 episodes after 12 episodes" in capsys.readouterr().out
+    assert read_pretraining(killed_folder).evaluations == record.evaluations
+    assert digest(networks(out)) == digest(networks(killed_folder))
+
+
+@pytest.mark.parametrize(
+    ("medians", "expected"), [((0.1, 0.2, 0.0, 0.1, 0.1), True), ((0.1, 0.0, 0.2, 0.1, 0.1), False)]
+)
+def test_an_attempt_is_stuck_without_a_better_policy_among_the_last(medians: tuple[float, ...], expected: bool) -> None:
+    noise = np.random.default_rng(0).normal(0.0, 0.001, (len(medians), 39))
+    evaluations = [Scores(k, tuple(m + noise[k])) for k, m in enumerate(medians)]
+    assert is_stuck([*evaluations[:1] * MIN_PIECES, *evaluations], 0) is expected
+    assert not is_stuck([*evaluations[:1] * MIN_PIECES, *evaluations], 1)
+    assert not is_stuck(evaluations[:3], 0)
 
 
 def test_a_run_begins_with_its_networks_and_experiences(pretrained: PretrainedFolders) -> None:

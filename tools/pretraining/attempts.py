@@ -1,0 +1,72 @@
+"""Attempts of a pretraining: one that has learned nothing is set aside, and the next begins with another seed.
+
+Learning can end in a policy that does nothing, for example when its noise falls below an actuator's dead band.  On a
+drawn plant another attempt takes a minute; on a rig it would take an hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from onrig.runtime.config.identified import FILE_NAME
+from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import load_resolved
+from onrig.tools.pretrained import PATIENCE_PIECES, PRETRAINING_FILE, Scores, total_improvement
+
+MIN_PIECES: Final = 6
+"""Pieces that the first attempt is given to become better than its first policy; each further one has twice as many."""
+_CONFIG_FILE: Final = "config.yaml"
+_MAX_SEED: Final = 2**31
+
+
+def is_stuck(evaluations: Sequence[Scores], n_earlier: int) -> bool:
+    """Return whether an attempt after ``n_earlier`` others has learned nothing.
+
+    None of the last PATIENCE_PIECES policies is better than the first one (the 95 % interval of the median difference,
+    paired by plant, is not above 0).
+    """
+    if len(evaluations) <= MIN_PIECES * 2**n_earlier:
+        return False
+    ends = range(len(evaluations) - PATIENCE_PIECES, len(evaluations))
+    return all(total_improvement(evaluations[: end + 1]).low <= 0 for end in ends)
+
+
+def attempt_folder(folder: Path, number: int) -> Path:
+    """Return the folder in ``folder`` to which a failed attempt, counted from 1, is moved."""
+    return folder / f"attempt-{number}"
+
+
+def attempt_config(folder: Path, n_failed: int, episodes: int) -> RunConfig:
+    """Return the configuration of the first piece of the attempt after ``n_failed`` failed ones."""
+    config = load_resolved(attempt_folder(folder, n_failed) / _CONFIG_FILE)
+    return msgspec.structs.replace(config, seed=_attempt_seed(folder, n_failed), episodes=episodes)
+
+
+def set_aside(folder: Path, n_failed: int) -> None:
+    """Move the run of the latest failed attempt to a folder of its own, unless that has been done.
+
+    Its configuration moves last, so that a move that was interrupted is completed.
+    """
+    destination = attempt_folder(folder, n_failed)
+    if not n_failed or (destination / _CONFIG_FILE).exists():
+        return
+    destination.mkdir(exist_ok=True)
+    for path in sorted(folder.iterdir(), key=lambda path: path.name == _CONFIG_FILE):
+        if path.name not in kept_names(n_failed):
+            path.rename(destination / path.name)
+
+
+def kept_names(n_failed: int) -> set[str]:
+    """Return the names in a pretraining's folder that do not belong to the run of its current attempt."""
+    return {PRETRAINING_FILE, FILE_NAME, *(attempt_folder(Path(), k).name for k in range(1, n_failed + 1))}
+
+
+def _attempt_seed(folder: Path, n_failed: int) -> int:
+    """Return the seed of the attempt after ``n_failed`` failed ones."""
+    first_seed = load_resolved(attempt_folder(folder, 1) / _CONFIG_FILE).seed
+    return int(np.random.SeedSequence((first_seed, n_failed)).generate_state(1)[0] % _MAX_SEED)
