@@ -30,7 +30,7 @@ class LinkCounters(FrameCounters):
     skipped: int = 0
     """New frames superseded by a newer one before the consumer read them."""
     lost: int = 0
-    """Frames not received intact, by gaps in the frame numbers."""
+    """Frames not received intact, as inferred from gaps in the frame numbers."""
     stale: int = 0
     """Frames sampled before the last reset."""
     not_advancing: int = 0

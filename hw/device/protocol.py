@@ -34,9 +34,9 @@ class Offer(NamedTuple):
     lease_max: int
     """Periods."""
     reset: bool = False
-    """Whether it supports RESET, as simulators do."""
+    """Whether the device supports RESET, as simulators do."""
     time_scale: float = 1.0
-    """Device seconds per second of the wall clock; 0: lockstep, in which a command acts on its complete period."""
+    """Device seconds per second of the wall clock; 0: lockstep, in which a command acts throughout its period."""
 
 
 class ProtocolDevice:

@@ -1,7 +1,7 @@
 """Process of a camera: ``python -m onrig.runtime.camera.main CONFIG FOLDER NAME``, with a resolved CONFIG.
 
-It writes the images of the rig's camera NAME to the shared memory in FOLDER, for as long as it can: an exception or an
-invalid image ends it.  SIGTERM ends it, too.
+It writes the images of the rig's camera NAME to the shared memory in FOLDER until SIGTERM, an exception or an invalid
+image ends it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from onrig.runtime.shm.images import ImageWriter
 
 _SOURCE: Final = "camera"
 _UNCHANGED_IMAGE_NS: Final = 10_000_000_000
-"""Time for which a camera may repeat one image before a warning."""
+"""Time for which a camera may repeat the same image before a warning is reported."""
 
 
 def valid_image(image: object, camera: Camera) -> bytes:
@@ -46,7 +46,7 @@ def valid_time(t_mono_ns: object, now_ns: int) -> int:
     """Return the time of an image; raises CameraError unless it is on the monotonic clock."""
     if isinstance(t_mono_ns, int | np.integer) and 0 <= t_mono_ns <= now_ns:
         return int(t_mono_ns)
-    raise CameraError(f"read() returned the time {t_mono_ns!r}, expected one of time.monotonic_ns, now {now_ns}")
+    raise CameraError(f"read() returned the time {t_mono_ns!r}, expected a time from time.monotonic_ns, now {now_ns}")
 
 
 class CameraLoop:
@@ -77,7 +77,8 @@ class CameraLoop:
         self._check_change(pixels, now_ns)
 
     def _check_change(self, pixels: bytes, now_ns: int) -> None:
-        """Warn, once, of a camera that repeats one image: its age does not show that it is frozen."""
+        """Warn once if the camera repeats the same image, because an image's age does not show that the camera is
+        frozen."""
         if pixels != self._pixels:
             self._pixels, self._changed_ns = pixels, now_ns
         elif now_ns - self._changed_ns > _UNCHANGED_IMAGE_NS and not self._has_warned:

@@ -52,7 +52,7 @@ class Actor(Protocol):
 
 
 class PolicyActor:
-    """Acts with the policies of the slot; in real time, a prepared policy is swapped in at a tick edge."""
+    """Acts with the policies from the slot; in real time, a prepared policy is swapped in at a tick edge."""
 
     def __init__(self, switch: PolicySwitch, tick: Tick, board: Board, *, swaps_policies: bool) -> None:
         self._switch, self._tick, self._board, self._swaps_policies = switch, tick, board, swaps_policies
@@ -105,7 +105,7 @@ class _Samples:
 
 
 class TrainerActor:
-    """Acts with the answers of a trainer to samples, exchanged through shared memory.
+    """Acts on the answers that a trainer gives to samples, exchanged through shared memory.
 
     In real time the loop waits for an answer during part of the period.  If none arrives, the previous action is held
     (flag HELD); a late answer takes effect in the next tick.  After one lease without an answer, the fallback acts for

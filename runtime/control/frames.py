@@ -121,7 +121,7 @@ class _Timeouts(NamedTuple):
     poll_ns: int
     """Interval between polls of requests."""
     silence_ns: int
-    """Silence after which the link is lost."""
+    """Silence after which the link counts as lost."""
     fade_silence_ns: int
     """Silence after which a fade is pointless, because the lease has made the outputs safe."""
     has_rehearsals: bool
@@ -270,7 +270,7 @@ def latched_frame(session: DeviceSession, request_frame: Callable[[], None], per
     clock.
     """
     previous = session.last_frame  # a waiting frame may have been sampled before the fault was latched
-    with contextlib.suppress(RequestRefused):  # in lockstep, from a device that cannot reset
+    with contextlib.suppress(RequestRefused):  # raised in lockstep by a device that cannot reset
         request_frame()
     deadline_ns = time.monotonic_ns() + max(round(_MIN_FRAME_WAIT_S * 1e9), _MIN_FRAME_WAIT_PERIODS * period_ns)
     while (state := session.wait_state(deadline_ns)) is not None:

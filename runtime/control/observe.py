@@ -144,7 +144,7 @@ class EpisodeObserver:
         images: ImageSource | None = None,
     ) -> None:
         """``steps`` per episode; ``to_si`` converts counts of the actuators; ``guard`` wraps third-party transforms;
-        ``images``: default black ones."""
+        ``images``: black images by default."""
         self._sensors: Final = Observer(config.rig, config.period_us * 1e-6)
         self._extra_signals: Final = make_extra_signals(config, steps, to_si)
         inputs, rig = config.task.inputs, config.rig
@@ -194,5 +194,5 @@ class EpisodeObserver:
 
     @property
     def image_failure(self) -> str:
-        """Why the images of the latest frame must not be used; empty if they may."""
+        """Reason why the images of the latest frame must not be used; empty if they may be."""
         return self._images.failure

@@ -36,7 +36,7 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 }
 _ARITHMETIC: Final[dict[str, Callable[[Any, Any], Any]]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 _NUMPY_REDUCTIONS: Final = {"min": "minimum", "max": "maximum"}
-"""Binary functions of ``maths``, by the function of any number of values."""
+"""Binary functions of ``maths``, by the name of the function of any number of values."""
 _WARNING_OPERATIONS: Final = ("tan", "exp", "log", "hypot", "**")
 """Operations that numpy computes even for a single float; it warns if the result is non-finite."""
 
