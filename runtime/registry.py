@@ -236,7 +236,7 @@ def _package_digest(module: str) -> str:
     digest = hashlib.sha256()
     for root in () if spec is None else spec.submodule_search_locations or (spec.origin or "",):
         files = sorted(Path(root).rglob("*.py")) if Path(root).is_dir() else [Path(root)]
-        for file in filter(Path.is_file, files):  # an editor's lock may be a link to nothing
+        for file in filter(Path.is_file, files):  # an editor's lock may be a dangling link
             content = read_file(file, _MAX_MODULE_BYTES)
             digest.update(f"{file.relative_to(Path(root).parent)}\0".encode() + content + b"\0")
     return digest.hexdigest()

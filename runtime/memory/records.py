@@ -45,7 +45,7 @@ def _load_function() -> Any:
 
 
 class Records:
-    """Rows of S trials, and the fields that a record contains.
+    """Rows of S trials and the fields that make up a record.
 
     ``rows`` (S, capacity, width) uint32 (pass a float32 array as its ``view``), C-contiguous, held by reference, not
     copied; the memory of a rig is ``storage.words[None]``.

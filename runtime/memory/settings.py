@@ -51,7 +51,8 @@ class SeedFrom(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Maximum number of experiences (default: as many as the memory holds; for FULL, all). The configuration in a run
     folder holds the actual number."""
     sha256: str | msgspec.UnsetType = msgspec.UNSET
-    """Checksum of the experiences; others are refused. The configuration in a run folder always has it."""
+    """Checksum of the experiences; experiences with another checksum are refused. The configuration in a run folder
+    always has it."""
 
 
 class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -165,7 +165,7 @@ class Storage(Rows):
         )
         self.inserted = number = self.inserted + 1
         last_writes = self._last_writes
-        if last_writes is not None:  # written here, because a call would be a fortieth of the insert
+        if last_writes is not None:  # inlined, because a call would take a fortieth of the insert's time
             last_writes.number_view[slot] = number
             last_writes.recent_view[number % last_writes.recent_size] = slot
         return number
@@ -200,9 +200,9 @@ class Storage(Rows):
         """Return the slots written after the first ``n_known`` writes, each once, in the order of their last write.
 
         ``changed_since(0)`` is the complete buffer from the oldest to the newest experience; ``limit`` returns only the
-        oldest slots (the next call continues from the number of the last one's write).  Cost: the number of changes;
-        beyond the last 4096 writes of a non-cyclic storage, a few passes over all slots.  Raises ValueError if
-        ``n_known`` exceeds the writes so far, in which case the mirror belongs to another buffer.
+        oldest slots (the next call continues from the number of the last one's write).  Cost: proportional to the
+        number of changes; beyond the last 4096 writes of a non-cyclic storage, a few passes over all slots.  Raises
+        ValueError if ``n_known`` exceeds the writes so far, in which case the mirror belongs to another buffer.
         """
         if not 0 <= n_known <= self.inserted:
             raise ValueError(f"the mirror has {n_known} writes, but the storage only {self.inserted}")

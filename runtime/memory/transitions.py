@@ -19,8 +19,8 @@ from onrig.runtime.record import Flag as RecordFlag
 from onrig.runtime.record import Kind, Rule
 
 DEVIATION_TOLERANCE: Final = 0.05
-"""Difference between an applied and a chosen normalised action above which a transition ``DEVIATES``: more than
-rounding to counts, less than a command delayed by a noticeable part of the period."""
+"""Difference between an applied and a chosen normalised action above which a transition ``DEVIATES``: more than the
+effect of rounding to counts, less than that of a command delayed by a noticeable part of the period."""
 
 
 class Transitions(NamedTuple):

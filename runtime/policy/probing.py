@@ -100,7 +100,7 @@ def verify_native(
 ) -> NativeEvaluation:
     """Compare the C library's evaluation of a policy with onnxruntime's at all probe states.
 
-    parsed: the session's model; expected: result of ``probe`` for the same states.
+    ``parsed_model``: the session's model; ``expected``: result of ``probe`` for the same states.
     """
     try:
         native_session = PolicySession(session.model, native=True, parsed_model=parsed_model)

@@ -30,7 +30,8 @@ _NO_RECORD: Final = _NUMBER_MASK
 class _EpisodeRecords:
     """Records of the stored episodes: key for the choice, first slot, number of steps, and sum of the integers.
 
-    Arrays are (capacity,); memoryviews of them, because array items take twice as long to read and write.
+    Arrays are (capacity,); they are accessed through memoryviews, because array items take twice as long to read and
+    write.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -193,7 +194,7 @@ class ByEpisode(Keeper):
         return terms
 
     def on_feedback(self, signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
-        """Replace the values of experiences by the latest ones."""
+        """Replace the stored values of experiences with the latest ones."""
         if signal is not self.signal:
             return
         if np.isnan(values).any():

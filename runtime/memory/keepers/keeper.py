@@ -142,8 +142,8 @@ class Keeper:
     def on_feedback(self, signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
         """Record the learner's latest ``values`` for ``slots`` (same length), in order; slots may repeat.
 
-        The caller drops values of experiences overwritten since (``Storage.is_current``).  Raises ValueError for a NaN
-        before any value is used.
+        The caller drops values of experiences that have been overwritten since (``Storage.is_current``).  Raises
+        ValueError for a NaN before any value is used.
         """
 
     def state(self) -> Arrays:

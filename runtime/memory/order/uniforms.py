@@ -16,7 +16,7 @@ _WORD_MASK: Final = (1 << 64) - 1
 
 
 class Uniforms:
-    """Uniform numbers over [0, 1) from an exclusive PCG64 generator; the state is a small array."""
+    """Uniform numbers over [0, 1) from a PCG64 generator that nothing else uses; the state is a small array."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         """Take over ``rng``; raises ValueError unless it is a PCG64 generator (like ``np.random.default_rng``)."""

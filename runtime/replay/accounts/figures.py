@@ -102,7 +102,8 @@ class RunFigures:
 
     @property
     def normalized_last20(self) -> float | None:
-        """Mean normalised performance of the last 20 training episodes; None before the first, without references."""
+        """Mean normalised performance of the last 20 training episodes; None before the first, or without
+        references."""
         values = [r.normalized for r in self._last_rows if r.normalized is not None]
         return float(np.mean(values)) if values else None
 

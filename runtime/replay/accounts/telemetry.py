@@ -79,7 +79,8 @@ class TdErrorSample:
         self._generation[index[is_sampled]] = generations[position][is_sampled]
 
     def select_slots(self, n_stored: int) -> Slots:
-        """List the slots to sample of the first ``n_stored``, at most SAMPLE_POINTS; the stride grows if necessary."""
+        """List the slots to sample among the first ``n_stored``, at most SAMPLE_POINTS; the stride grows if
+        necessary."""
         while (n_stored + self.stride - 1) // self.stride > SAMPLE_POINTS:
             n_kept = len(self._abs_td[::_STRIDE_GROWTH])
             self._abs_td[:n_kept] = self._abs_td[::_STRIDE_GROWTH].copy()
