@@ -1,7 +1,7 @@
 """Comparison of a run folder with its checksums, to find files that have changed since the run wrote them.
 
-``checksums.json`` covers the files that no longer change, the newest readable checkpoint the part of the others written
-by then.  Content after that checkpoint has no checksum until the run ends.
+``checksums.json`` covers the files that no longer change; the newest readable checkpoint covers what had been written
+to the others by then.  Content after that checkpoint has no checksum until the run ends.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _CLAIM_TIMEOUT_S: Final = 20.0
 """Timeout of the wait for a hung predecessor to release the folder; after it the process does not start."""
 
 _LEARNER_WARNING_S: Final = 10.0
-"""Time without a learner after which a rig without a local one reports its address."""
+"""Time without a learner after which a rig without a local learner reports its address."""
 
 
 def _describe_resumption(process: ReplayProcess) -> str:

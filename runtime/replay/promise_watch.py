@@ -2,8 +2,8 @@
 
 For each episode, the test uses the fraction of steps whose next measurement none of those plants explains.  The promise
 is withdrawn when ``MIN_EXCEEDING_EPISODES`` of the last ``WINDOW`` episodes exceed the claimed fraction.  If a covered
-plant exceeds it in an episode with probability p, a window does by chance in at most
-``WINDOW`` p / ``MIN_EXCEEDING_EPISODES`` of all cases (Markov's inequality, for any dependence between episodes).
+plant exceeds it in an episode with probability p, a window does so by chance in at most ``WINDOW`` p /
+``MIN_EXCEEDING_EPISODES`` of all cases (Markov's inequality, for any dependence between episodes).
 """
 
 from __future__ import annotations

@@ -84,8 +84,8 @@ class DrawDriver:
         return action
 
     def _current_goal(self, x: float, v: float, via: float) -> float:
-        """Return the goal: the start once the ball is slow at ``via``, otherwise ``via``, also if it turns back on
-        its way."""
+        """Return the goal: the start once the ball is slow at ``via``, otherwise ``via``, even if it turns back on its
+        way."""
         direction = 1.0 if via > self._start else -1.0
         distance_ahead, speed = direction * (x - self._start), -direction * v
         slow_speed = 0.25 * self._reset.speed

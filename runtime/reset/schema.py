@@ -1,6 +1,6 @@
 """Section ``task.reset``: reset controllers for rigs that cannot reset themselves to the start (``task.start``).
 
-All values are in SI units and refer to the rig's names.
+All values are in SI units; names are those of the rig's observations and actuators.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Driver(Protocol):
     """Magnitude opposed by the last action at full effort; None below full effort."""
 
     def begin(self, attempt: int) -> None:
-        """Clear the state of the previous attempt; attempts count from 1."""
+        """Clear the state of the previous attempt; attempts are numbered from 1."""
 
     def drive(self, observation: Sequence[float], elapsed_s: float) -> Action:
         """Return the action (m,) for an observation (n,), both in SI units, ``elapsed_s`` after the attempt's start."""

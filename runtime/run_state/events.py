@@ -45,7 +45,7 @@ class Origin(enum.Enum):
 
     @property
     def max_text_length(self) -> int:
-        """Maximum characters per field."""
+        """Maximum number of characters per field."""
         return 300 if self is Origin.PEER else 1000
 
 
@@ -190,7 +190,7 @@ def _sum_fields(kind: Kind, previous: PendingEvent | None, fields: Fields) -> di
 
 
 _MAX_PENDING_LINES: Final = 1000
-"""Maximum lines buffered while the disk is full; beyond it the oldest are dropped, essential ones last."""
+"""Maximum number of lines buffered while the disk is full; beyond it the oldest are dropped, essential ones last."""
 _ENCODER = msgspec.json.Encoder()
 
 

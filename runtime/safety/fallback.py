@@ -19,7 +19,8 @@ Controller = Callable[[Sequence[float]], tuple[float, ...]]
 
 
 class Damp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="damp", tag_field="kind"):
-    """Proportional brake: the safe value at rest, the opposing end of the range from the velocity ``full_at``."""
+    """Proportional brake: the safe value at rest, the opposing end of the range at a velocity of ``full_at`` or
+    more."""
 
     actuator: str
     """Name of the actuator that brakes."""

@@ -90,7 +90,7 @@ class Case(NamedTuple):
     """Longest time from a sample to the effect of its command in normal operation."""
     angle_error: float
     velocity_error: float
-    """Bounds of the sensors' errors."""
+    """Bounds on the sensors' errors."""
     safe_output: float | None
     """Voltage (V) of the device's safe output; None if it releases the motor."""
 

@@ -24,7 +24,8 @@ _HEADER: Final = struct.Struct("<8sII16sQ")
 HEADER_BYTES: Final = 64
 _PREFIX: Final = "onrig-"
 _locks: Final[dict[Path, int]] = {}
-"""Descriptors that lock this process's folders: in another PID namespace, as of a container, its pid says nothing."""
+"""Descriptors that lock this process's folders: in another PID namespace, such as a container's, its pid is
+meaningless."""
 
 
 class SegmentError(RuntimeError):

@@ -111,7 +111,8 @@ class Child:
                 os.killpg(self.pid, signal.SIGKILL)
 
     def end(self, grace_s: float, *, send_sigterm: bool = True) -> int:
-        """Wait ``grace_s`` for the end (after SIGTERM, if ``send_sigterm``), then kill; return the exit code."""
+        """Wait ``grace_s`` for the process to end (after SIGTERM, if ``send_sigterm``), then kill it; return the exit
+        code."""
         self._update_peak_rss()
         if send_sigterm and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)

@@ -24,7 +24,7 @@ DEVICE: Final = "device"
 CONTROL: Final = "control"
 _MIN_CAMERA_HANG_S: Final = 2.0
 _CAMERA_HANG_AGES: Final = 5
-"""Time without an image after which a camera's process is restarted, in multiples of the images' largest age."""
+"""Time without an image after which a camera's process is restarted, in multiples of the images' maximum age."""
 
 
 class StartFailed(Exception):

@@ -98,7 +98,7 @@ class Requests:
 
     @property
     def reason(self) -> str:
-        """Reason for which the run was stopped."""
+        """Reason why the run was stopped."""
         reasons = {
             LIVE_VIEW: "stopped from the live view",
             TRAINER: "the program that chose the actions has ended",

@@ -20,7 +20,7 @@ from onrig.runtime.run_config import RunConfig
 _PROBES: Final = 64
 _LATENCY_US: Final = 200.0
 _LATENCY_FRACTION: Final = 0.1
-"""Share of a period to which the latency limit is lowered."""
+"""Share of a period that the latency limit must not exceed."""
 _MAX_RECORDED: Final = 64
 """Number of observations from the buffer that serve as further probe states."""
 

@@ -119,7 +119,7 @@ class PolicyFolder:
     # -- pruning -----------------------------------------------------------------------------------------------------
 
     def resume(self, newest_id: int, acted: int) -> None:
-        """Continue from a checkpoint that relies on the policies up to ``newest``, of which ``acted`` acted last."""
+        """Continue from a checkpoint that relies on the policies up to ``newest_id``, of which ``acted`` acted last."""
         self.newest_id = max(self.newest_id, newest_id)
         self._unsynced_ids = {i: None for i in self._unsynced_ids if i > newest_id}
 
