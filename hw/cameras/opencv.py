@@ -76,8 +76,9 @@ class OpenCvDriver(CameraDriver):
         cv, settings = self._cv2, self._settings
         capture = cv.VideoCapture(settings.source)
         if not capture.isOpened():
-            remedy = "check its name, its cable and your permissions (group `video`)"
-            raise CameraError(f"{self._name} cannot be opened: {remedy}")
+            raise CameraError(
+                f"{self._name} cannot be opened: check its name, its cable and your permissions (group `video`)"
+            )
         requested: dict[str, tuple[int, float]] = {}
         if not self._is_file:
             capture.set(cv.CAP_PROP_BUFFERSIZE, 1)
