@@ -81,7 +81,7 @@ class StateIntake:
         self.newest = None
         self.fault = 0
         self.last_frame: int | None = None
-        """Number of the newest frame, also after the consumer has read it; None before the first."""
+        """Number of the newest frame, even after the consumer has read it; None before the first."""
         self._last_t_us = 0
         self._ignore_before: int | None = None
 

@@ -154,7 +154,7 @@ def try_lock(fd: int) -> bool:
     free.
     """
     try:
-        import fcntl  # here: reports and checks work on systems without it
+        import fcntl  # imported here, because reports and checks work on systems without it
 
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -81,14 +81,14 @@ class Difference(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """Differences between a run's configuration and the one that resumes it."""
+    """Differences between a run's configuration and the one with which it is resumed."""
 
     refused: list[Difference]
     permitted: list[Difference]
 
 
 def compare_configs(run: RunConfig, requested: RunConfig) -> Changes:
-    """Compare a run's configuration with the one that resumes it."""
+    """Compare a run's configuration with the one with which it is resumed."""
     result = Changes([], [])
     for difference in differences((), to_plain_data(run), to_plain_data(requested)):
         result.permitted.append(difference) if _is_permitted(difference) else result.refused.append(difference)

@@ -37,7 +37,7 @@ def with_plugins(document: Document, base: Path | None) -> Document:
     """Register the plugins named in a configuration; the result holds their resolved paths.
 
     ``base``: the configuration's folder; None for results (`holds_results`), whose paths must already be resolved.
-    Raises ConfigError, also for an untrusted file.
+    Raises ConfigError, including for an untrusted file.
     """
     section = document.data.get(KEY) if isinstance(document.data, dict) else None
     if not isinstance(section, dict):
@@ -174,7 +174,7 @@ class _PythonSection(msgspec.Struct):
 def register_resolved(config: msgspec.Raw | bytes) -> None:
     """Register the plugins of a resolved configuration in JSON before it is decoded.
 
-    Raises ValueError, also for a file that has changed or is not trusted.
+    Raises ValueError, including for a file that has changed or is not trusted.
     """
     plugin_groups = msgspec.json.decode(config, type=_PythonSection).python
     for key, plugins in ({} if plugin_groups is msgspec.UNSET else plugin_groups).items():

@@ -158,7 +158,7 @@ class Confirmation:
         return frame is None or is_before(frame, self._safe_frame)
 
     def wait(self, frame: int | None, *, disarmed: bool) -> None:
-        """Read until a frame newer than ``frame`` shows the outputs safe, or until no such frame can arrive any more.
+        """Read until a frame newer than ``frame`` shows the outputs safe, or until no such frame can arrive.
 
         ``disarmed``: whether the device acknowledged DISARM; otherwise only the end of its lease makes it safe.
         """

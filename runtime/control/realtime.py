@@ -110,7 +110,7 @@ def _quietest_available_cpu() -> int | None:
 
 
 def leave_cpu(settings: RealTime) -> None:
-    """Keep this process off the loop's CPU, so that it does not evict the loop's caches."""
+    """Keep this process off the loop's CPU, so that it does not evict the loop's data from the caches."""
     cpu = loop_cpu(settings)
     if cpu is None or not hasattr(os, "sched_setaffinity"):
         return

@@ -133,7 +133,7 @@ def _listen_hosts(endpoint: TcpEndpoint) -> list[str]:
 
 
 def _interface_address(name: str) -> str:
-    import fcntl  # here: a configuration is checked on systems without it
+    import fcntl  # imported here, because configurations are also checked on systems without it
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         result = fcntl.ioctl(any_socket.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()))

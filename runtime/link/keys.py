@@ -116,7 +116,7 @@ def write_key(path: Path, pair: KeyPair, *, with_secret: bool, owner: str) -> No
         lines.append(f'    secret-key = "{pair.secret.decode()}"')
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(fd, "w", encoding="ascii") as file:
-        os.fchmod(fd, 0o600)  # whatever the umask
+        os.fchmod(fd, 0o600)  # regardless of the umask
         file.write("\n".join(lines) + "\n")
         file.flush()
         os.fsync(fd)

@@ -50,7 +50,7 @@ Kind = Annotated[str, msgspec.Meta(max_length=16)]
 
 
 class Attach(msgspec.Struct, frozen=True, tag="attach"):
-    """First message of a learner, also after a reconnection.  ``version`` has the same position in every version."""
+    """First message of a learner on each connection.  ``version`` has the same position in every version."""
 
     version: int = LINK_VERSION
     session: Token = b""

@@ -84,12 +84,12 @@ class _LastWrites:
 
 
 class Storage(Rows):
-    """``capacity`` transitions in rows of ``layout``, allocated and touched at start.
+    """``capacity`` transitions in rows of ``layout``, allocated and touched at the start.
 
     ``cyclic``: slots are written round robin (FIFO, FULL), so that the number of a slot's last write follows from the
     counter at no cost; otherwise it is stored (8 bytes per slot, in addition to ``layout.row_bytes``).
 
-    Slots fill from 0 upwards: slots 0 ... ``stored`` - 1 are occupied, whatever the keeper.
+    Slots fill from 0 upwards: slots 0 ... ``stored`` - 1 are occupied, whichever keeper is used.
     """
 
     def __init__(self, capacity: int, layout: Layout, *, cyclic: bool = True) -> None:
@@ -98,7 +98,7 @@ class Storage(Rows):
             raise ValueError(f"cannot store {capacity} transitions with {sizes}")
         # uint32 is the base type so that copies preserve every bit: a float copy may alter a signalling NaN.
         super().__init__(layout, np.empty((capacity, layout.width), np.uint32))
-        self.words.fill(0)  # touch every page now, so that a shortage of memory appears at start
+        self.words.fill(0)  # touch every page now, so that a shortage of memory shows at the start
         self.capacity: Final = capacity
         self.inserted = 0
         """Number of writes over the lifetime of the buffer."""

@@ -258,7 +258,7 @@ class ReplayProcess:
             self._events.write("connections_ended", address=address, why=reason, connections=connections)
 
     def _replace_learner(self) -> None:
-        """Lockstep: handle a new learner that replaces the one of the last episodes."""
+        """Lockstep: handle a new learner that replaces the learner of the last episodes."""
         if not self._pace.n_uncovered:
             raise RestartFromCheckpoint
         self._parts.requests.admit_replacement()

@@ -29,7 +29,7 @@ class SettleDriver:
         self.opposed: float | None = None
 
     def drive(self, observation: Sequence[float], elapsed_s: float) -> Action:
-        """Return the braking command, or that of the push at the beginning of a later attempt."""
+        """Return the braking command, or the push's command at the beginning of a later attempt."""
         velocity = observation[self._velocity_index]
         if self._attempt > 1 and elapsed_s < self._push_s:
             fraction, self.opposed = 1.0 if self._attempt % 2 == 0 else -1.0, None

@@ -23,11 +23,11 @@ class Actuators(NamedTuple):
     """State of the actuators, read from the board; times are the host's monotonic clock in ns."""
 
     safe_ns: int
-    """Receipt of the newest frame that shows them safe; 0 if none since the device was armed."""
+    """Time of receipt of the newest frame that shows them safe; 0 if none since the device was armed."""
     since_ns: int
-    """Receipt of the first of those frames."""
+    """Time of receipt of the first of those frames."""
     answered_ns: int
-    """Receipt of the frame that the last command answers; 0 if none was sent."""
+    """Time of receipt of the frame that the last command answers; 0 if none was sent."""
     hold_ns: int
     """Time for which the device's lease keeps that command in force; 0 if no lease runs."""
     loop_has_ended: bool

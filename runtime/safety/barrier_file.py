@@ -129,7 +129,8 @@ def decode_barrier(data: bytes) -> Barrier:
 
 
 def read_barrier(path: str, sha256: str = "") -> Barrier:
-    """Read a table, once per process; raises ValueError, also if its SHA-256 is not ``sha256`` (empty: any)."""
+    """Read a table, once per process; raises ValueError if it is invalid or its SHA-256 is not ``sha256`` (empty:
+    any)."""
     try:
         data = read_file(Path(path), MAX_BARRIER_BYTES)
     except OSError as error:

@@ -78,7 +78,7 @@ class Supervisor:
         self.completeness: Completeness | None = None
         """Completeness of the run's data, after its end."""
         self.actuators = ""
-        """State of the actuators at the end, as confirmed by the device."""
+        """State of the actuators at the end of the run, as confirmed by the device."""
 
     def run(self) -> tuple[int, str]:
         """Run to the end; return (exit code, reason in one line)."""

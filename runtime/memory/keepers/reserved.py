@@ -29,7 +29,7 @@ class ReservedKeeper(Keeper):
         return self._keeper.nbytes
 
     def place(self) -> int:
-        """Return the next reserved slot, then those of the other keeper."""
+        """Return the next reserved slot, or the other keeper's slot once the reserved ones are filled."""
         if self._n_filled < self._n_reserved:
             self._n_filled += 1
             return self._n_filled - 1

@@ -66,7 +66,7 @@ class PolicyFolder:
         return self.root / f"{policy_id}.onnx"
 
     def model(self, policy_id: int) -> bytes:
-        """Read a policy; raises OSError, also if its content has changed since it was stored."""
+        """Read a policy; raises OSError if it cannot be read or its content has changed since it was stored."""
         pending_model = self._unfiled_models.get(policy_id)
         if pending_model is not None:
             return pending_model
