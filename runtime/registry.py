@@ -60,7 +60,7 @@ _GROUPS_WITHOUT_BUILTINS: Final = frozenset({DEVICES})
 _FORMER_NAMES: Final = {"onrig.plant_boxes": BOXES}
 _OWN_PACKAGE: Final = "onrig"
 _MAX_MODULE_BYTES: Final = 1 << 30
-"""Size limit of a file of a package, which may be a compiled module."""
+"""Size limit of a package's file, which may be a compiled module."""
 _SKIPPED_PACKAGES: Final = ("onrig", "numpy", "importlib")
 """Packages skipped in the search for an exception's origin: they call third-party code or are called by it."""
 

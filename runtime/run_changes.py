@@ -60,7 +60,7 @@ _STRICTER_ONLY: Final[dict[NodePath, ChangePredicate]] = {
     ("limits", "predicted"): lambda run, requested: run is None,
     ("limits", "unguarded"): lambda run, requested: not requested,
 }
-"""Settings that may only become stricter; ``*`` stands for any last name of a path."""
+"""Settings that may only become stricter; ``*`` stands for any last element of a path."""
 
 
 _CONNECTION_PATHS: Final = (("device", "port"), ("device", "transport"))

@@ -156,7 +156,7 @@ class Csv(Target, frozen=True, forbid_unknown_fields=True, tag="csv", kw_only=Tr
     between: Literal["linear", "held"] = "linear"
     """Value between two rows: linear interpolation, or the earlier row's value."""
     content: str | UnsetType = UNSET
-    """Content of the file, filled in when the task is read, so that a run needs no further file."""
+    """Content of the file, filled in when the task is read, so that a run needs no other file."""
     sha256: str | UnsetType = UNSET
     """Hash of the content, filled in when the task is read."""
 

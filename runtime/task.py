@@ -192,7 +192,7 @@ def compile_base_reward(task: Task, rig: Rig, guard: ConditionGuard | None = Non
 
 
 def _with_bonuses(cost: BaseReward, task: Task, rig: Rig, guard: ConditionGuard | None) -> BaseReward:
-    """Add the rewards per step and of terminations; return ``cost`` itself if the task has none, at no cost per
+    """Add the reward per step and those of terminations; return ``cost`` itself if the task has none, at no cost per
     tick."""
     rewarded_conditions = [(amount, test) for amount, test in conditions_of(task, rig, guard) if amount is not UNSET]
     if task.reward.alive is UNSET and task.reward.terminal is UNSET and not rewarded_conditions:

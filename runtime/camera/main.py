@@ -50,7 +50,7 @@ def valid_time(t_mono_ns: object, now_ns: int) -> int:
 
 
 class CameraLoop:
-    """Passes the images of a camera to the loop of the run."""
+    """Passes the images of a camera to the run's loop."""
 
     def __init__(self, config: RunConfig, folder: Path, name: str) -> None:
         """Open the camera; raises whatever its code raises."""
@@ -85,7 +85,7 @@ class CameraLoop:
             self._has_warned = True
             duration = f"{_UNCHANGED_IMAGE_NS / 1e9:g} s"
             message = (
-                f"camera '{self._camera.name}' has repeated one image for {duration}: it is frozen, or nothing moves"
+                f"camera '{self._camera.name}' has repeated the same image for {duration}: it is frozen, or nothing moves"
             )
             report(_SOURCE, "warning", message)
 
@@ -125,7 +125,7 @@ def main(arguments: list[str]) -> int:
         while True:
             loop.step()
     except Exception as error:
-        if loop.images:  # the run may continue without this process, which is started again
+        if loop.images:  # the run may continue without this process, which is restarted
             report(_SOURCE, "warning", f"camera '{name}' failed after {loop.images} images: {_describe(error)}")
         else:
             report(_SOURCE, "error", f"camera '{name}' does not start: {_describe(error)}")

@@ -46,7 +46,7 @@ def load_document(path: Path | str) -> Document:
     """Read a YAML file.
 
     Raises:
-        ConfigError: if the file cannot be read, is larger than 1 MiB or not UTF-8, or `parse_document` rejects it.
+        ConfigError: if the file cannot be read, is larger than 1 MiB, is not UTF-8, or is rejected by `parse_document`.
     """
     file = str(path)
     try:
@@ -137,7 +137,7 @@ def with_value_from(document: Document, source: Document, node_path: NodePath) -
 
 
 def override_origin(assignment: str) -> str:
-    """Return the pseudo file to which an override's problems are assigned."""
+    """Return the pseudo file to which an override's problems are attributed."""
     return f"--set {printable(assignment, MAX_ORIGIN_LENGTH)}"
 
 

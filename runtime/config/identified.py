@@ -67,8 +67,8 @@ def with_identified(document: Document, base: Path, rig: object) -> tuple[Docume
 def check_identified_channels(result: Document | None, rig: Rig, document: Document) -> None:
     """Raise ConfigError if a sensor or actuator of the rig is not the one with which the plant was identified.
 
-    A plant identified in other units, or with another resolution, is another plant.  ``document`` is the configuration,
-    whose key the problem names.  A result without channels, from an earlier version, passes.
+    A plant identified in other units, or with another resolution, is a different plant.  ``document`` is the
+    configuration, whose key the problem names.  A result without channels, from an earlier version, is accepted.
     """
     channels = result.data.get("channels") if result is not None and isinstance(result.data, dict) else None
     if result is None or not isinstance(channels, dict) or not channels:
@@ -87,7 +87,7 @@ def _scale(channel: Mapping[str, Any]) -> str:
 
 
 def identification_hash(data: bytes) -> str:
-    """Return what the key holds once the file with this content has been applied."""
+    """Return the value of the key once the file with this content has been applied."""
     return HASH_PREFIX + hashlib.sha256(data).hexdigest()
 
 

@@ -31,7 +31,7 @@ class Actor(Protocol):
     """Source of a run's actions."""
 
     def is_ready(self) -> bool:
-        """Whether it can act; awaited before the first episode."""
+        """Whether it can act; the loop waits for this before the first episode."""
 
     def await_episode(self, wait: ConditionWaiter) -> bool:
         """Wait until the next training episode may begin; False if there is none."""
@@ -158,7 +158,7 @@ class TrainerActor:
         return request is not None and (request.is_closing or request.episodes > self._episodes)
 
     def act(self, step: Step) -> None:
-        """Fill in the trainer's action; NaN, which makes the shield fall back, after one lease without an answer."""
+        """Fill in the trainer's action or, after one lease without an answer, NaN, which makes the shield fall back."""
         self._samples.send(step, self._previous_step, is_over=False)
         self._previous_step = step
         has_replied = self._await_reply(step.tick)

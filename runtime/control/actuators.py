@@ -13,7 +13,7 @@ _SAFE: Final = int(Status.SAFE)
 
 
 def _compile_to_si(resolutions: tuple[float, ...]) -> Callable[[Sequence[int]], tuple[float, ...]]:
-    """Compile the conversion of counts to SI units; a comprehension for one actuator would cost ten times more."""
+    """Compile the conversion of counts to SI units; a comprehension for one actuator would cost ten times as much."""
     if len(resolutions) == 1:
         (resolution,) = resolutions
         return lambda counts: (counts[0] * resolution,)

@@ -97,7 +97,7 @@ a sixth.
 
 _MAX_UNARMED_FRAMES: Final = 4
 _MAX_UNARMED_NS: Final = 200_000_000
-"""Number of frames and time after a request to arm in which frames sampled before it may still arrive."""
+"""Number of frames and time after a request to arm within which frames sampled before it may still arrive."""
 
 
 class Stopped(Exception):
@@ -266,8 +266,8 @@ def latched_frame(session: DeviceSession, request_frame: Callable[[], None], per
     """Return the next frame of a device that has refused a request, if it reports a latched fault; otherwise, or if no
     frame arrives, None.
 
-    ``request_frame`` makes a device send one if it sends none by itself; ``period_ns``: control period on the wall
-    clock.
+    ``request_frame`` makes the device send a frame if it sends none by itself; ``period_ns``: control period on the
+    wall clock.
     """
     previous = session.last_frame  # a waiting frame may have been sampled before the fault was latched
     with contextlib.suppress(RequestRefused):  # raised in lockstep by a device that cannot reset

@@ -331,7 +331,7 @@ class ControlLoop:
         self._tick.drop_perturbed()
 
     def _flag_rollback(self, step: Step) -> None:
-        """Flag a rollback in an episode's last tick in the closing record, in which no policy acts."""
+        """Flag in the closing record, in which no policy acts, a rollback in the episode's last tick."""
         flag = self._switch.take_rollback_flag()
         if flag:
             step.flags |= flag

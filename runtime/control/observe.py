@@ -1,4 +1,5 @@
-"""Observations from sensor counts: SI units, wrapped angles, estimated velocities; the policy's input from them."""
+"""Observations from sensor counts: SI units, wrapped angles, estimated velocities; and the policy's input derived from
+them."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ class _Derivative:
             if self.wrap:
                 change = wrap_angle(change)
             quotient = change / (self.period_s * periods)
-            # After lost frames the filter has had more than one period.
+            # After lost frames, more than one period has passed for the filter.
             gain = self.gain if periods == 1 else 1.0 - (1.0 - self.gain) ** periods
             self.value += gain * (quotient - self.value)
         self.previous_reading = reading

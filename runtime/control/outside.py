@@ -97,7 +97,8 @@ def report_fault(source: str, fault: FaultName, detail: str) -> None:
 
 
 _CONFIRMATION_PERIODS: Final = 3
-"""Periods after an acknowledged DISARM within which a frame must show safe outputs; else the run ends unconfirmed."""
+"""Periods after an acknowledged DISARM within which a frame must show safe outputs; otherwise the run ends
+unconfirmed."""
 _MIN_CONFIRMATION_S: Final = 0.3
 _LEASE_END_TIMEOUT_S: Final = 0.8
 """Time to wait for the end of the lease after an unanswered DISARM; together with that request's timeout of one second,

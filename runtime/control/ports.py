@@ -87,7 +87,8 @@ class PolicyPorts:
         amplitude: tuple[float, ...],
         squashes: bool,
     ) -> None:
-        """Fill in a stochastic policy's answer and its deviation by noise, unless its outputs contradict each other.
+        """Fill in a stochastic policy's answer and its deviation due to noise, unless its outputs contradict each
+        other.
 
         One pass over the actuators, mostly with comparisons: with cold caches, each call (``abs``, ``min``, ``max``)
         takes half a microsecond.

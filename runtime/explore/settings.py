@@ -85,7 +85,7 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Budgets of exploration and all other motion of the rig."""
 
     warn: Share = 0.8
-    """Used fraction above which the amplitude is reduced, down to 0 when the budget is spent."""
+    """Fraction of a budget above which the amplitude is reduced, down to 0 when the budget is spent."""
     episode: Quota = Quota()
     """Budgets per episode; when spent, the episode ends."""
     hour: Quota = Quota()

@@ -60,7 +60,7 @@ class Node(NamedTuple):
 
 
 def parse(text: str, names: Sequence[str], *, condition: bool = False) -> Node:
-    """Parse an expression over ``names`` for a number or, optionally, a condition.
+    """Parse an expression over ``names`` that yields a number or, optionally, a condition.
 
     Raises ExpressionError.
     """

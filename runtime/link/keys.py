@@ -128,7 +128,7 @@ def generate_key_pair() -> KeyPair:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise KeyFault unless a folder exists, belongs to this user and is closed to others."""
+    """Raise KeyFault unless a folder exists, belongs to this user and is inaccessible to others."""
     _check_folder(folder)
 
 

@@ -212,7 +212,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 
     reason: str
     code: str = ""
-    """Reason for programs: VERSION, UNKNOWN or LEASE."""
+    """Reason in a form for programs: VERSION, UNKNOWN or LEASE."""
 
 
 RequestMessage = Attach | Pull | Confirm | Feedback | Offer | Done | Leave

@@ -1,4 +1,4 @@
-"""Limits of TCP connections, data in flight, and authentication.
+"""Limits on TCP connections and on data in flight, and authentication.
 
 ``ZapHandler`` answers ZeroMQ's authentication requests (ZAP, RFC 27) for CURVE, in the server's thread between requests
 of learners.  pyzmq's authenticator would add a thread that blocks every handshake if it dies, and that competes for the
@@ -20,9 +20,9 @@ import zmq
 from onrig.runtime.link.keys import fingerprint
 
 HANDSHAKE_TIMEOUT_S: Final = 10.0
-"""Timeout of a greeting, and of the first complete request once ZeroMQ serves the connection."""
+"""Timeout for a greeting, and for the first complete request once ZeroMQ serves the connection."""
 INCOMPLETE_MESSAGE_TIMEOUT_S: Final = 5.0
-"""Timeout of an unfinished message that fills the shared buffer."""
+"""Timeout for an unfinished message that fills the shared buffer."""
 MAX_FRAMES_IN_FLIGHT: Final = 256
 """Maximum number of frames of one connection not yet received by the rig; a request has at most five, and a heartbeat
 is sent every 2 s."""

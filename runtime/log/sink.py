@@ -77,10 +77,10 @@ def open_log(
     """Open the log requested by a configuration, in the run's ``folder``.
 
     ``session`` identifies the loop's process: it changes when the run is resumed, but not when the replay process is
-    restarted. ``event`` receives the end of the log and the first failure; ``loop_state`` returns the loop's last
-    stored state (``onrig.runtime.shm.latest``); ``reserved_names``: files of the run, whose names are never reused,
-    even after deletion. Raises LogMissing if the log is requested explicitly but mcap is not installed; by default the
-    run then has no log.
+    restarted. ``event`` reports the end of the log and the first failure; ``loop_state`` returns the loop's last stored
+    state (``onrig.runtime.shm.latest``); ``reserved_names``: files of the run, whose names are never reused, even after
+    deletion. Raises LogMissing if the log is requested explicitly but mcap is not installed; by default the run then
+    has no log.
     """
     if config.log.mcap is False:
         return NoLog()

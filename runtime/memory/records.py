@@ -72,8 +72,8 @@ class Records:
     def gather(self, slots: Slots, out: Floats) -> None:
         """Write the records of ``slots`` (updates, S, batch) to ``out`` (S, updates, record) float32, C-contiguous.
 
-        Raises ValueError if shapes do not match, and IndexError if a slot lies outside the memory; nothing is then
-        written.
+        Raises ValueError if shapes do not match, and IndexError if a slot lies outside the memory; nothing is written
+        in either case.
         """
         updates, trials, batch = slots.shape
         shape = (self._rows.shape[0], updates, self._record_floats)

@@ -91,7 +91,7 @@ def shares_episode(first: NDArray[np.void], second: NDArray[np.void]) -> NDArray
 
 
 def is_consecutive(first: NDArray[np.void], second: NDArray[np.void]) -> NDArray[np.bool_]:
-    """Return a mask (n,) of pairs of records that make a transition, because no frame is missing between them."""
+    """Return a mask (n,) of pairs of records that form a transition, because no frame is missing between them."""
     is_valid = first["flags"] & RecordFlag.INVALID == 0
     mask: NDArray[np.bool_] = is_valid & (second["tick"] == first["tick"] + 1) & (second["frame"] == first["frame"] + 1)
     return mask

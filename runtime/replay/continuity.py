@@ -65,7 +65,7 @@ class Continuity:
         self._checkpointed_episode = -1
         """Episode of the checkpoint that this process started with, which need not be written again."""
         self._has_new_names = True
-        """Whether the names in the run folder may not be on disk yet."""
+        """Whether names in the run folder may still be missing on disk."""
         self._unsynced_policies: list[Path] = []
         """Policies covered by the most recently collected checkpoint."""
 

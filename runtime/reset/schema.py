@@ -134,7 +134,7 @@ class Draw(Reset, frozen=True, forbid_unknown_fields=True, tag="draw", kw_only=T
     reach: Positive
     """c2 of that pull (m^2)."""
     lever: Positive = 0.004
-    """Minimum distance of a coil that may pull (m)."""
+    """Minimum distance at which a coil may pull (m)."""
 
     def problems(self, start: Mapping[str, float], rig: Rig) -> Iterator[tuple[str, str]]:
         """List missing or unsuitable signals and coils."""

@@ -4,7 +4,7 @@
 * *Experiences*: every step record that the loop wrote was read, and the memory on disk covers it.
 * *Policies*: ``policies/`` has every policy that acted in an episode of the rows, unchanged.
 * *Log*: unless disabled or ended by a configured limit, it has every record read.
-* *Files*: no file is missing, truncated, or was found damaged when the run was resumed.
+* *Files*: no file is missing or truncated, and none was found damaged when the run was resumed.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def compile_fallback(fallback: Fallback, rig: Rig) -> Controller:
 
 
 def compile_full_effort(fallback: Fallback, rig: Rig) -> Callable[[Sequence[float]], bool]:
-    """Build the predicate of observations at which the controller acts with full effort."""
+    """Build the predicate that is true for observations at which the controller acts with full effort."""
     if not isinstance(fallback, Damp):  # coils off, a held coil or the safe output are always full effort
         return lambda observation: True
     index, full_at = _index([o.name for o in rig.observations], fallback.observation), fallback.full_at

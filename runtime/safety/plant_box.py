@@ -177,7 +177,7 @@ def error_bound(box: PlantBox, rig: Rig, name: str) -> float:
 
 
 def common_findings(box: PlantBox, context: PredictionContext, position_field: str) -> Iterator[Finding]:
-    """List the problems of the members common to all families; ``position_field``: the family's field of the
+    """List the problems of the members common to all families; ``position_field``: the family's field for the
     position."""
     rig, place, velocity = context.rig, box.place, box.velocity
     period_us = round(context.period_s * 1e6)

@@ -1,7 +1,7 @@
 """Prediction from a sampled barrier: a command needs a margin in the table of ``onrig safety --barrier``.
 
-The table covers any plant of up to four states; its promise rests on plants drawn from the stated uncertainty, not on a
-proof (``runtime/SAFETY.md``).
+The table covers any plant with up to four states; its promise rests on plants drawn from the stated uncertainty, not on
+a proof (``runtime/SAFETY.md``).
 """
 
 from __future__ import annotations

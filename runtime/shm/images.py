@@ -24,7 +24,7 @@ class ImageSource(Protocol):
 
     @property
     def failure(self) -> str:
-        """Why the newest images must not be used; empty if they may."""
+        """Reason why the newest images must not be used; empty if they may be."""
 
     def read(self) -> tuple[ImageValues, ...]:
         """Return the newest image of each camera in use, and update ``failure``."""

@@ -18,7 +18,7 @@ from onrig.runtime.run_state.report import HEARTBEAT, Report, parse_report
 
 _READ_BYTES: Final = 65536
 _MAX_READS: Final = 16
-"""Maximum reads per call, so that a process that writes endlessly cannot block the supervisor."""
+"""Maximum number of reads per call, so that a process that writes endlessly cannot block the supervisor."""
 
 
 class Child:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 BLOCK_SIZE: Final = 512
 ARRAY_BLOCK_SIZE: Final = 4096
 UNIFORMS_BYTES: Final = 32 * BLOCK_SIZE
-"""Upper bound of the memory of ``Uniforms``: a block of Python floats and their list."""
+"""Upper bound on the memory of ``Uniforms``: a block of Python floats and their list."""
 _WORD_MASK: Final = (1 << 64) - 1
 
 

@@ -71,7 +71,7 @@ class TdErrorSample:
         self._generation = np.zeros(SAMPLE_POINTS, np.uint16)
 
     def record(self, slots: Slots, generations: NDArray[np.uint32], abs_td: NDArray[np.float32]) -> None:
-        """Record TD errors of current experiences, in order; the latest one of a slot counts."""
+        """Record TD errors of current experiences, in order; the latest one for a slot counts."""
         position = np.flatnonzero(slots % self.stride == 0) if self.stride > 1 else slice(None)
         index = slots[position] // self.stride
         is_sampled = index < SAMPLE_POINTS

@@ -149,7 +149,7 @@ class PolicyFolder:
             del self._has_acted_by_id[self.last_acted_id]
 
     def remove_superseded(self, taken_id: int) -> None:
-        """Remove the policies between the last one that the loop took or that acted and the newest one."""
+        """Remove the policies after the last one that the loop took or that acted, except the newest one."""
         last_used = max(taken_id, self.last_acted_id)
         for policy_id in [
             i for i, has_acted in self._has_acted_by_id.items() if last_used < i < self.newest_id and not has_acted
