@@ -32,7 +32,7 @@ class CameraError(Exception):
 class CameraDriver:
     """Access to a camera, used by the single thread of the camera's process.
 
-    After any exception the process ends, and is started again while the run continues.
+    After any exception the process ends, and is restarted while the run continues.
     """
 
     def __init__(self, settings: CameraDevice, camera: Camera) -> None:

@@ -41,7 +41,7 @@ class SensorLost(Exception):
 
 
 class Driver:
-    """Hardware access of a device written in Python, called by a single thread of the device's process.
+    """Hardware access for a device written in Python, called by a single thread of the device's process.
 
     Each call must return within a fraction of the period.  After any exception other than SensorLost the driver is no
     longer used: ``safe`` is called, and INTERNAL latches.
@@ -157,7 +157,7 @@ class DrivenDevice(ProtocolDevice):
             self._output.restart()
 
     def poll_estop(self, offset_us: int = 0) -> None:
-        """Poll the e-stop; `sample` does so too, so this is for the time between samples."""
+        """Poll the e-stop; `sample` does so too, so this method is for polling between samples."""
         if self.failure is not None:
             return
         try:

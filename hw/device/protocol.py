@@ -240,7 +240,7 @@ class ProtocolDevice:
             command = self._command_layout.decode(body)
         except m.WireError:
             return
-        # One switch per period; a command that answers another frame is late, or dates from before a reboot.
+        # One switch per period; a command that answers any but the latest frame is late, or dates from before a reboot.
         if (
             not self.armed
             or self._is_frame_answered

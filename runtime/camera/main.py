@@ -85,7 +85,7 @@ class CameraLoop:
             self._has_warned = True
             duration = f"{_UNCHANGED_IMAGE_NS / 1e9:g} s"
             message = (
-                f"camera '{self._camera.name}' has repeated the same image for {duration}: it is frozen, or nothing moves"
+                f"camera '{self._camera.name}' has sent the same image for {duration}: it is frozen, or nothing moves"
             )
             report(_SOURCE, "warning", message)
 

@@ -125,6 +125,6 @@ def test_a_camera_that_repeats_one_image_is_reported_once(tmp_path: Path, monkey
     loop.step()
     loop.step()
     assert reports == [
-        "warning: camera 'front' has repeated the same image for 0.02 s: it is frozen, or nothing moves",
+        "warning: camera 'front' has sent the same image for 0.02 s: it is frozen, or nothing moves",
     ]
     loop.close()
