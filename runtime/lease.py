@@ -85,7 +85,7 @@ def driver_findings(config: RunConfig) -> Iterator[Finding]:
     elif device.attended is not True:
         message = (
             "this rig does not become safe once the driver has stopped: give the timeout of the motor controller's own "
-            "watchdog, or confirm with device.attended: true that a person watches the complete run"
+            "watchdog, or confirm with device.attended: true that a person watches the entire run"
         )
         yield ("device", "driver", "watchdog_s"), f"{message}, at device.driver.watchdog_s"
     if not device.driver.period_min_us <= config.period_us <= device.driver.period_max_us:

@@ -63,8 +63,8 @@ def load_run(
 ) -> RunConfig:
     """Load, override and check a run's configuration.
 
-    ``sections``: types of the sections defined by other packages (``("device", "twin")``); ``rules``: further checks.
-    Raises ConfigError with every problem found.
+    ``sections``: types of the sections defined by other packages (``("device", "twin")``); ``rules``: additional
+    checks. Raises ConfigError with every problem found.
     """
     try:
         path = find_config(name)

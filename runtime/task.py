@@ -126,7 +126,7 @@ class Task(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     starts: tuple[dict[str, StartValue], ...] | UnsetType = UNSET
     """Alternative to ``start``: a list from which each episode draws one."""
     targets: dict[str, AnyTarget] | UnsetType = UNSET
-    """Signals drawn for each episode or following a given course, by name: further observations for policies, also
+    """Signals drawn for each episode or following a given course, by name: additional observations for policies, also
     available in rewards and terminations."""
 
     @property

@@ -1,7 +1,7 @@
 """Frame source of the loop: waiting for the next frame, its times, and the frames missed before it.
 
 The overrun policy needs no code: the device sets the pace, the newest frame is answered, older ones count as missed.
-The loop skips complete periods and stays on the device's grid, without a burst to catch up.
+The loop skips full periods and stays on the device's grid, without a burst to catch up.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class FrameSource:
         self._n_overtaken = 0
         self._cpu_ns = self._previous_cpu_ns = 0
         self.is_punctual = False
-        """Whether the last frame arrived on time, so that the next one is a complete period away."""
+        """Whether the last frame arrived on time, so that the next one is a full period away."""
         self.busy_until_ns = 0
         """Time at which the loop's work after the last frame ended: tick, deferred work, rehearsal."""
 

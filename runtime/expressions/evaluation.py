@@ -1,7 +1,7 @@
 """Values of expressions: closures over floats for the tick, numpy for arrays, with identical results.
 
 Arithmetic is that of IEEE 754: a division by zero gives an infinity or NaN, and a function outside its domain gives
-NaN.  A comparison of a non-finite value is undefined, and so is the complete expression.  All parts are evaluated,
+NaN.  A comparison of a non-finite value is undefined, and so is the entire expression.  All parts are evaluated,
 including the branch that ``where`` does not select and both sides of ``and`` and ``or``.
 """
 

@@ -199,7 +199,7 @@ class Storage(Rows):
     def changed_since(self, n_known: int, limit: int | None = None) -> Slots:
         """Return the slots written after the first ``n_known`` writes, each once, in the order of their last write.
 
-        ``changed_since(0)`` is the complete buffer from the oldest to the newest experience; ``limit`` returns only the
+        ``changed_since(0)`` is the entire buffer from the oldest to the newest experience; ``limit`` returns only the
         oldest slots (the next call continues from the number of the last one's write).  Cost: proportional to the
         number of changes; beyond the last 4096 writes of a non-cyclic storage, a few passes over all slots.  Raises
         ValueError if ``n_known`` exceeds the writes so far, in which case the mirror belongs to another buffer.

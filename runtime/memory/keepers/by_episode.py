@@ -1,4 +1,4 @@
-"""FarPolFrac, MaxKLDiv and MinError: eviction of complete episodes, by a mean over their experiences.
+"""FarPolFrac, MaxKLDiv and MinError: eviction of entire episodes, by a mean over their experiences.
 
 Source: Novati & Koumoutsakos 2019, algorithm 1, and the filters of its code.  The paper evicts an episode once the
 others exceed N experiences; for C slots, N is C less the length of the episode. Here the slots of the episode are
@@ -122,7 +122,7 @@ class ByEpisode(Keeper):
     def place(self) -> int:
         """Return the next free slot, or the next one of the episode being evicted.
 
-        An episode that fills the complete memory loses its first step.
+        An episode that fills the entire memory loses its first step.
         """
         if self._n_filled < self.capacity:
             self._n_filled += 1

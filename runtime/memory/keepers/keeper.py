@@ -99,7 +99,7 @@ class Keeper:
     holds: ClassVar[str] = ""
     """Description of the content of its memory, for users."""
     keeps_all: ClassVar[bool] = False
-    """Whether nothing is overwritten, so that the default capacity holds the complete run."""
+    """Whether nothing is overwritten, so that the default capacity holds the entire run."""
     cyclic: bool = False
     """Whether slots are written round robin (:class:`~onrig.runtime.memory.storage.Storage`)."""
 

@@ -170,8 +170,7 @@ _BATCH_RECORDS: Final = 512
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """Content of ``timing.json``: histograms of the complete tick, its stages and (in real time) the lateness of
-    samples.
+    """Content of ``timing.json``: histograms of the entire tick, its stages and (in real time) the lateness of samples.
 
     Bin b counts durations from 2^((first + b)/8) ns up to 2^((first + b + 1)/8) ns.
     """

@@ -8,7 +8,7 @@ A folder (``buffer/`` of a run folder) contains the newest checkpoint, the previ
   contains all small state: keeper and random streams, counts.
 
 Segments are sequences of blocks, each with a CRC-32 that continues that of the previous block, starting from the
-segment's name; the single CRC in the manifest thus covers a segment's complete content, in order.
+segment's name; the single CRC in the manifest thus covers a segment's entire content, in order.
 
 **Order of writing.**  0. fsync the other files that the checkpoint relies on (``episodes.csv``, policies). 1. Append
 after the part counted by the last manifest, fdatasync.  2. If there is a new segment, fsync the folder. 3. Write

@@ -166,7 +166,7 @@ class PolicyAdmission:
     ) -> Verdict:
         """Admit or refuse a policy, and put an admitted one into the slot.
 
-        ``recorded_observations``: (k, n), normalised, from the buffer, used as further probe states.  ``learner``
+        ``recorded_observations``: (k, n), normalised, from the buffer, used as additional probe states.  ``learner``
         identifies the sender (``NAME:FINGERPRINT`` of its key) for the record; ``closed_episode`` is the last completed
         training episode.
         """
