@@ -22,7 +22,8 @@ _FD_PAYLOAD_SIZES: Final = (*range(9), 12, 16, 20, 24, 32, 48, 64)
 _STANDARD_IDS: Final = 1 << 11
 _FRAME_BITS: Final = 135
 _EXTENDED_FRAME_BITS: Final = 160
-"""Maximum bits of a classical frame with eight bytes (11-bit id; 29-bit id), with stuff bits and interframe gap."""
+"""Maximum number of bits in a classical frame with eight bytes (11-bit id; 29-bit id), including stuff bits and
+interframe gap."""
 _FRAME_BYTES: Final = 8
 _NETWORK_FOLDER: Final = Path("/sys/class/net")
 _CAN_DEVICE_TYPE: Final = "280"

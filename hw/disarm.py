@@ -55,7 +55,7 @@ class DisarmConfirmation(NamedTuple):
     rig: str
     """Name of the device's rig."""
     was_configured: bool
-    """Whether the device was configured first: after power-up it sends no frames otherwise."""
+    """Whether the device was configured first: after power-up it sends no frames until it is configured."""
 
 
 class _Exchange:
@@ -65,7 +65,8 @@ class _Exchange:
         self._transport, self._clock = transport, clock
         self._reader = FrameReader(LinkCounters())
         self._pending: deque[bytes] = deque()
-        """Frames read but not yet processed: a simulator's state may arrive in one read with the answer before it."""
+        """Frames read but not yet processed: a simulator's state may arrive in the same read as the answer before
+        it."""
         self._ids = count(1)
 
     def ask(self, frame: bytes, seconds: float, process: Callable[[bytes], T | None]) -> T | None:

@@ -46,7 +46,7 @@ def check_channels(channels: Sequence[Channel], rig: Rig) -> None:
     """Compare the channels, sensors before actuators, with the rig's; raises DeviceMismatch at the first difference.
 
     Names, order, units, wrapping, safe values and resolutions (relative 1e-6) must be equal; the rig's actuator limits
-    may be tighter than the device's (to half a count), never wider (LimitMismatch).
+    may be tighter than the device's (to within half a count), never wider (LimitMismatch).
     """
     names = [c.name for c in channels]
     if names != [w.name for w in rig.channels]:

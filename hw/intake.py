@@ -30,7 +30,7 @@ class LinkCounters(FrameCounters):
     skipped: int = 0
     """New frames superseded by a newer one before the consumer read them."""
     lost: int = 0
-    """Frames not received intact, by gaps in the frame numbers."""
+    """Frames not received intact, as inferred from gaps in the frame numbers."""
     stale: int = 0
     """Frames sampled before the last reset."""
     not_advancing: int = 0
@@ -81,7 +81,7 @@ class StateIntake:
         self.newest = None
         self.fault = 0
         self.last_frame: int | None = None
-        """Number of the newest frame, also after the consumer has read it; None before the first."""
+        """Number of the newest frame, even after the consumer has read it; None before the first."""
         self._last_t_us = 0
         self._ignore_before: int | None = None
 

@@ -28,17 +28,17 @@ class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
         raise NotImplementedError
 
     def open(self) -> Transport:
-        """Open the connection in bounded time; raises LinkError with what, where and the remedy.
+        """Open the connection in bounded time; raises LinkError, which states what failed, where, and the remedy.
 
-        The loop reads and writes the transport in its tick: waits must end at their deadline, accurate to microseconds
-        if
-        possible, and a write must never wait.  ``onrig.hw.transport.DescriptorTransport`` provides both for a
-        descriptor.
+        The loop reads and writes the transport within its tick: waits must end at their deadline, accurate to
+        microseconds if possible, and a write must never wait.  ``onrig.hw.transport.DescriptorTransport`` provides both
+        for a descriptor.
         """
         raise NotImplementedError
 
     def with_address(self, address: str) -> Line:
-        """Return the connection to a device found at ``address``; itself if its settings already contain one."""
+        """Return the connection to a device found at ``address``; this connection if its settings already contain an
+        address."""
         return self
 
     def duration_us(self, sizes: list[int]) -> float:
@@ -47,7 +47,8 @@ class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
 
     @classmethod
     def find_addresses(cls) -> Iterator[str]:
-        """Addresses on this machine at which devices may be, for ``onrig ports``; finding them opens none."""
+        """Addresses on this machine at which devices may be found, for ``onrig ports``; listing them opens none of
+        them."""
         return iter(())
 
 

@@ -16,7 +16,7 @@ NAME_BYTES: Final = 16
 UNIT_BYTES: Final = 12
 MAX_COUNT: Final = 2**31 - 1
 MAX_STATE_COUNTS: Final = 56
-"""Maximum of sensors plus twice the actuators, set by the largest frame."""
+"""Maximum number of sensors plus twice the number of actuators, set by the largest frame."""
 
 
 class MessageType(enum.IntEnum):
@@ -58,7 +58,7 @@ class Result(enum.IntEnum):
 
 RESULT_HINTS: Final = {
     Result.UNKNOWN_OP: "the device does not know this operation",
-    Result.BAD_LENGTH: "the device expects a payload of another length",
+    Result.BAD_LENGTH: "the device expects a payload of a different length",
     Result.OUT_OF_RANGE: "a value lies outside what the device allows",
     Result.NOT_NOW: "the device's current state does not allow it",
 }

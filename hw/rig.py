@@ -36,7 +36,7 @@ class Sensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     wrap: bool = False
     """True for an angle: the host wraps it into [-pi, pi)."""
     low: Quantity | msgspec.UnsetType = msgspec.UNSET
-    """Smallest readable value, below which it saturates; default: that of the observations derived from it."""
+    """Smallest readable value, below which the sensor saturates; default: that of the observations derived from it."""
     high: Quantity | msgspec.UnsetType = msgspec.UNSET
     """Largest readable value; default: that of the observations derived from it."""
 

@@ -32,7 +32,8 @@ def measured_range(rig: Rig, observation: Observation) -> tuple[float, float]:
 
 
 def velocity_unit_problem(rig: Rig, name: str) -> str | None:
-    """Message if an observation used as a velocity has another kind of unit; None if not, or for an unknown name."""
+    """Message if the unit of an observation used as a velocity is not a velocity's; None if it is, or for an unknown
+    name."""
     o = observation_of(rig, name)
     return None if o is None or is_rate(o.unit) else f"expected a velocity, but '{name}' is in {o.unit!r}"
 

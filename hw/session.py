@@ -104,7 +104,7 @@ class DeviceSession:
 
     @property
     def last_frame(self) -> int | None:
-        """Number of the newest state frame received, also if not yet returned; None before the first."""
+        """Number of the newest state frame received, even if not yet returned; None before the first."""
         return self._intake.last_frame
 
     @property
@@ -174,7 +174,8 @@ class DeviceSession:
         self._intake.newest = None
 
     def limit(self, index: int, low: int, high: int) -> None:
-        """Tighten the limits of actuator ``index`` to [low, high] counts; the device refuses wider limits than its."""
+        """Tighten the limits of actuator ``index`` to [low, high] counts; the device refuses limits wider than its
+        own."""
         detail = f"actuator {index}: {low} to {high} counts"
         self.request(Op.LIMITS, LIMITS_LAYOUT.pack(index, low, high), detail=detail)
 
@@ -205,7 +206,7 @@ class DeviceSession:
         return next_frame
 
     def request_hello(self) -> None:
-        """Request a hello without waiting; wait_state receives it and sets ``rebooted`` after a reboot."""
+        """Request a hello without waiting; `wait_state` receives it and sets ``has_rebooted`` after a reboot."""
         self._write(_HELLO_REQUEST)
 
     def check_reboot(self, within_s: float = 0.2) -> bool:
@@ -250,7 +251,8 @@ class DeviceSession:
                 return state
 
     def send_command(self, answers: int, counts: tuple[int, ...]) -> None:
-        """Send one setpoint per actuator (int32 counts) in answer to a frame, once; raises ``struct.error``."""
+        """Send one setpoint per actuator (int32 counts), once, in answer to a frame; raises ``struct.error`` if one
+        does not fit."""
         body = self._command_layout.encode(answers, counts)
         self._write(encode_frame(body))
         if self._tap is not None:

@@ -79,7 +79,7 @@ class Tcp(_NetworkLine, frozen=True, forbid_unknown_fields=True, tag="tcp"):
     """A device that listens on a TCP port."""
 
     connect_s: AboveZero = 2.0
-    """Timeout of the connection, name resolution included."""
+    """Timeout for connecting, name resolution included."""
     no_delay: bool = True
     """Send each command at once; false lets the kernel wait for a full segment."""
     keepalive_s: Annotated[float, msgspec.Meta(ge=0.0, le=32_767.0)] = 5.0
@@ -123,7 +123,7 @@ class DatagramTransport(DescriptorTransport):
 class Udp(_NetworkLine, frozen=True, forbid_unknown_fields=True, tag="udp"):
     """A device on a UDP port, which answers to the sender of the last datagram.
 
-    A datagram holds complete frames.  The frames' numbers reveal lost, duplicated and overtaken datagrams.
+    A datagram holds complete frames.  The frames' numbers reveal lost, duplicated and reordered datagrams.
     """
 
     look_up_s: AboveZero = 2.0

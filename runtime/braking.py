@@ -10,11 +10,11 @@ from onrig.hw.rig import Actuator
 DIVERGENCE_GROWTH: Final = 1.1
 """Relative growth of the distance under full effort above which the state counts as diverging."""
 RESET_DIVERGENCE_FRACTION: Final = 0.2
-"""Diverging time after which a reset fails, as a fraction of an attempt's ``timeout_s``."""
+"""Time of divergence after which a reset fails, as a fraction of an attempt's ``timeout_s``."""
 
 
 class Brake:
-    """Command of one actuator from its safe value (no effort) to either end of its range (full effort)."""
+    """Command of one actuator, ranging from its safe value (no effort) to either end of its range (full effort)."""
 
     def __init__(self, actuator: Actuator, effort: float = 1.0) -> None:
         self._safe_command = actuator.safe
@@ -54,7 +54,7 @@ class DivergenceTimer:
         self._diverging_s = 0.0
 
     def update(self, distance: float, elapsed_s: float) -> float:
-        """Add a distance at full effort, ``elapsed_s`` after the previous one; return the diverging time in s."""
+        """Add a distance at full effort, ``elapsed_s`` after the previous one; return the time of divergence in s."""
         minimum = self._min_distance = distance if self._min_distance is None else min(self._min_distance, distance)
         is_diverging = distance > DIVERGENCE_GROWTH * max(minimum, self._floor)
         self._diverging_s = self._diverging_s + elapsed_s if is_diverging else 0.0

@@ -16,7 +16,7 @@ from typing import Final
 MAX_JSON_BYTES: Final = 64 << 20
 """Size limit of a JSON file of a run or an experiment."""
 MAX_TABLE_BYTES: Final = 256 << 20
-"""Size limit of a file of rows (CSV, JSON lines): some million episodes."""
+"""Size limit of a file of rows (CSV, JSON lines): more than a million episodes."""
 _IRREGULAR_KINDS: Final[tuple[tuple[Callable[[int], bool], str], ...]] = (
     (stat.S_ISDIR, "a directory"),
     (stat.S_ISFIFO, "a FIFO"),
@@ -119,7 +119,8 @@ def replace_file(path: Path, data: bytes, mode: int = 0o644) -> None:
 def replace_own_file(path: Path, data: bytes | memoryview, *, durable: bool = False) -> None:
     """Replace a file in a folder writable only by this user (such as a run's), via a temporary file in that folder.
 
-    ``durable``: after a power failure the file has its old or its new content.  Raises OSError without a partial file.
+    ``durable``: after a power failure the file has either its old or its new content.  Raises OSError, leaving no
+    partial file.
     """
     temporary_path = path.with_name(f"{path.name}.tmp")
     try:
@@ -153,7 +154,7 @@ def try_lock(fd: int) -> bool:
     free.
     """
     try:
-        import fcntl  # here: reports and checks work on systems without it
+        import fcntl  # imported here, because reports and checks work on systems without it
 
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

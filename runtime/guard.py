@@ -52,7 +52,8 @@ def _no_clock() -> int:
 
 
 def measure_ns(call: Callable[[], object], n_calls: int = 200) -> int:
-    """Measure the 99th percentile (ns) of ``n_calls`` consecutive calls, after as many warm-up calls."""
+    """Measure the 99th percentile (ns) of the durations of ``n_calls`` consecutive calls, after as many warm-up
+    calls."""
     for _ in range(n_calls):
         call()
     durations_ns = []

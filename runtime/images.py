@@ -2,7 +2,7 @@
 images like any other input.
 
 A value is an integer below 2^24, which float32 represents exactly; its range [0, 2^24) maps to [-1, 1) in steps of
-2^-23, without rounding.  Value j of w holds the pixels j, j + w and j + 2w, the first in the lowest byte.
+2^-23, without rounding.  Value j of the w values holds the pixels j, j + w and j + 2w, the first in the lowest byte.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from onrig.hw.rig import PIXELS_PER_VALUE, Camera, Observation, values_per_image
 ImageValues = tuple[float, ...]
 """Values of an image (w,)."""
 VALUE_RANGE: Final = float(1 << 24)
-"""Upper end of the range of a value; the lower one is 0."""
+"""Upper end of the range of a value; the lower end is 0."""
 PIXEL_UNIT: Final = "px"
 _BYTE_WEIGHTS: Final = np.array([1.0, 256.0, 65536.0])
 
@@ -42,7 +42,7 @@ def unpack_normalised_images(values: NDArray[np.floating], pixels: int) -> NDArr
 
 
 def holds_pixels(signal: Observation) -> bool:
-    """Whether a signal holds pixels of an image; a sensor may measure in pixels, too."""
+    """Whether a signal holds pixels of an image; a sensor may also measure in pixels."""
     return (signal.unit, signal.low, signal.high) == (PIXEL_UNIT, 0.0, VALUE_RANGE)
 
 

@@ -38,7 +38,7 @@ class InputTransform(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ta
         """Build the stateless function from observations (..., n) in SI units, in the order of ``rig.signals``, to
         (...).
 
-        ``index`` is that of the transformed observation. The function must use numpy throughout, so that single and
+        ``index``: index of the transformed observation. The function must use numpy throughout, so that single and
         batched results are equal.
         """
         raise NotImplementedError

@@ -35,7 +35,7 @@ class PolicyInput(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fi
     """Transform of the observation: ``value``, ``cos`` or ``sin`` (of angles), or a mapping with the ``kind`` of
     another transform."""
     lag: Annotated[int, msgspec.Meta(ge=0, le=MAX_LAG)] = 0
-    """Age in frames of the device; an episode's first frame, or image, is repeated for earlier ones."""
+    """Age in frames of the device; an episode's first frame, or image, stands in for missing earlier ones."""
 
     def __post_init__(self) -> None:
         """Check the transform against the registry; raises ValueError."""
@@ -228,7 +228,7 @@ def input_problems(inputs: Inputs, rig: Rig) -> list[tuple[str, str]]:
         problems += [(f"{location}.{path}" if path else location, message) for path, message in transform_problems]
         if not transform_problems and term in inputs[:i]:
             problems.append((f"inputs[{i}]", "is a duplicate"))
-    counts = Counter(s.name for s in policy_signals(inputs, rig))  # an image has thousands
+    counts = Counter(s.name for s in policy_signals(inputs, rig))  # an image has thousands of signals
     if not problems and (duplicate := next((name for name, count in counts.items() if count > 1), None)):
         problems.append(("inputs", f"the name '{duplicate}' is used twice: remove one"))
     return problems

@@ -11,7 +11,8 @@ from onrig.runtime.config.problem import Finding
 from onrig.runtime.run_config import RunConfig
 
 MAX_LEASE_S: Final = 10.0
-"""Longest time for which a rig may hold its last command, by its lease or its watchdog: a period at the lowest rate."""
+"""Longest time for which a rig may hold its last command under its lease or its watchdog: a period at the lowest
+rate."""
 _MIN_FEEDINGS: Final = 2
 """Minimum number of samples within a watchdog's timeout; it is fed once per sample."""
 
@@ -51,7 +52,7 @@ def describe_lease(config: RunConfig) -> str:
 
 
 def driver_findings(config: RunConfig) -> Iterator[Finding]:
-    """Report unmet requirements of a device written in Python, and an ``attended`` that has no effect."""
+    """Report unmet requirements of a device written in Python, and a setting ``attended`` that has no effect."""
     device = config.device
     if device.driver is UNSET:
         if device.attended is not UNSET:
@@ -84,7 +85,7 @@ def driver_findings(config: RunConfig) -> Iterator[Finding]:
     elif device.attended is not True:
         message = (
             "this rig does not become safe once the driver has stopped: give the timeout of the motor controller's own "
-            "watchdog, or confirm with device.attended: true that a person watches the complete run"
+            "watchdog, or confirm with device.attended: true that a person watches the entire run"
         )
         yield ("device", "driver", "watchdog_s"), f"{message}, at device.driver.watchdog_s"
     if not device.driver.period_min_us <= config.period_us <= device.driver.period_max_us:

@@ -1,7 +1,8 @@
 """Functions for a plant's physics, for floats and for numpy arrays, with identical results for both.
 
-Plants are written once with them.  Another array library is supported by supplying the same functions.  Outside a
-function's domain the result is NaN or infinite for floats too, as in numpy: a diverging plant causes no error.
+Plants are written once, in terms of these functions.  Another array library is supported by supplying the same
+functions.  Outside a function's domain the result is NaN or infinite for floats too, as in numpy: a diverging plant
+causes no error.
 """
 
 from __future__ import annotations
@@ -87,11 +88,11 @@ class Maths(Protocol[V]):
 
     @property
     def minimum(self) -> Callable[[V | float, V | float], V]:
-        """The smaller of two values; NaN if one is NaN."""
+        """The smaller of two values; NaN if either is NaN."""
 
     @property
     def maximum(self) -> Callable[[V | float, V | float], V]:
-        """The larger of two values; NaN if one is NaN."""
+        """The larger of two values; NaN if either is NaN."""
 
     @property
     def clip(self) -> Callable[[V, V | float, V | float], V]:

@@ -1,4 +1,4 @@
-"""Sections of a run about its processes: ``realtime``, ``staleness``, ``supervision`` and ``log``."""
+"""Sections of a run that configure its processes: ``realtime``, ``staleness``, ``supervision`` and ``log``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RealTime(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """SCHED_FIFO priority (as in ros2_control); 0 for the default scheduler."""
     cpu: Annotated[int, msgspec.Meta(ge=0, le=MAX_CPUS - 1)] | Literal["auto"] | None = "auto"
     """CPU of the loop, avoided by the replay process and a local learner; ``auto``: the one with the fewest device
-    interrupts (ties go to the last one), if there are several; null: any, shared."""
+    interrupts (ties go to the last one), if there are several; null: any CPU, shared with the other processes."""
     lock_memory: bool = True
     """Whether memory is locked (``mlockall``)."""
     stay_awake: bool = True

@@ -62,9 +62,9 @@ class NotTrusted(ValueError):
 def python_file(text: str, base: Path | None) -> PythonFile:
     """Read the name of a plugin: as written in a configuration in the folder ``base``, or resolved.
 
-    The written form is trusted if that folder is the working directory or below it, the resolved form if the caller or
-    its parent process trusts its digest. ``base`` is None for data, such as a run folder's configuration, which must
-    have the resolved form. Raises NotTrusted; raises ValueError if the name is invalid, or the file is
+    The written form is trusted if that folder is the working directory or a folder below it, the resolved form if the
+    caller or its parent process trusts its digest. ``base`` is None for results, such as a run folder's configuration,
+    which must have the resolved form. Raises NotTrusted; raises ValueError if the name is invalid, or the file is
     missing or has changed since it was resolved.
     """
     match = _REFERENCE.fullmatch(text)

@@ -30,7 +30,7 @@ _PLANT_CHILD: Final = 4
 
 
 def stream(seed: int, role: Role, episode: int = 0, *within: int) -> np.random.Generator:
-    """Return the generator of one role in one episode of a run; ``within`` numbers the streams of a role with
+    """Return the generator of one role in one episode of a run; ``within`` numbers the streams of a role that has
     several."""
     return np.random.default_rng(np.random.SeedSequence(entropy=seed, spawn_key=(role, episode, *within)))
 

@@ -117,7 +117,7 @@ class Stored(NamedTuple):
     source: Source
     """Origin: the device's frames, the loop's clock and counters, or a decision (recomputed by a replay)."""
     per: Per = "tick"
-    """Unit that has one element of the vector, such as ``sensor``; ``tick`` for a scalar."""
+    """What each element of the vector belongs to, such as ``sensor``; ``tick`` for a scalar."""
     unit: str = ""
     """``SI``: the signal's unit; ``counts``: counts on the wire; empty if the field's name contains the unit."""
     behaviour: bool = False

@@ -60,7 +60,7 @@ _GROUPS_WITHOUT_BUILTINS: Final = frozenset({DEVICES})
 _FORMER_NAMES: Final = {"onrig.plant_boxes": BOXES}
 _OWN_PACKAGE: Final = "onrig"
 _MAX_MODULE_BYTES: Final = 1 << 30
-"""Size limit of a file of a package, which may be a compiled module."""
+"""Size limit of a package's file, which may be a compiled module."""
 _SKIPPED_PACKAGES: Final = ("onrig", "numpy", "importlib")
 """Packages skipped in the search for an exception's origin: they call third-party code or are called by it."""
 
@@ -236,7 +236,7 @@ def _package_digest(module: str) -> str:
     digest = hashlib.sha256()
     for root in () if spec is None else spec.submodule_search_locations or (spec.origin or "",):
         files = sorted(Path(root).rglob("*.py")) if Path(root).is_dir() else [Path(root)]
-        for file in filter(Path.is_file, files):  # an editor's lock may be a link to nothing
+        for file in filter(Path.is_file, files):  # an editor's lock may be a dangling link
             content = read_file(file, _MAX_MODULE_BYTES)
             digest.update(f"{file.relative_to(Path(root).parent)}\0".encode() + content + b"\0")
     return digest.hexdigest()

@@ -134,7 +134,7 @@ class Terminal(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="termina
     """Reward in raw units of the task."""
 
     def build(self, rig: Rig) -> Callable[[Transitions], Values]:
-        """Build the reward of the end."""
+        """Build the reward for the terminal step."""
         return lambda transitions: np.where(transitions.terminated, self.reward, 0.0)
 
 

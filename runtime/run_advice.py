@@ -61,7 +61,7 @@ def _update_findings(config: RunConfig) -> Iterator[Finding]:
     updates = config.learner.get("updates_per_episode")
     if not config.task.may_terminate or not isinstance(updates, int):
         return
-    message = f"{updates} updates also follow an episode that ends early, and learn its few experiences by heart"
+    message = f"{updates} updates also follow an episode that ends early, and overfit to its few experiences"
     yield ("learner", "updates_per_episode"), f"{message}: set updates_per_transition and learning_starts instead"
 
 

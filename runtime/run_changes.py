@@ -60,7 +60,7 @@ _STRICTER_ONLY: Final[dict[NodePath, ChangePredicate]] = {
     ("limits", "predicted"): lambda run, requested: run is None,
     ("limits", "unguarded"): lambda run, requested: not requested,
 }
-"""Settings that may only become stricter; ``*`` stands for any last name of a path."""
+"""Settings that may only become stricter; ``*`` stands for any last element of a path."""
 
 
 _CONNECTION_PATHS: Final = (("device", "port"), ("device", "transport"))
@@ -81,14 +81,14 @@ class Difference(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """Differences between a run's configuration and the one that resumes it."""
+    """Differences between a run's configuration and the one with which it is resumed."""
 
     refused: list[Difference]
     permitted: list[Difference]
 
 
 def compare_configs(run: RunConfig, requested: RunConfig) -> Changes:
-    """Compare a run's configuration with the one that resumes it."""
+    """Compare a run's configuration with the one with which it is resumed."""
     result = Changes([], [])
     for difference in differences((), to_plain_data(run), to_plain_data(requested)):
         result.permitted.append(difference) if _is_permitted(difference) else result.refused.append(difference)

@@ -123,7 +123,7 @@ class RunConfig(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fiel
     episodes: Annotated[int, msgspec.Meta(ge=1, le=MAX_EPISODES)]
     """Training episodes of the run."""
     python: Pieces | msgspec.UnsetType = msgspec.UNSET
-    """Plugins in Python files of the configuration's folder, as ``FILE.py:NAME`` by group and name
+    """Plugins in Python files in the configuration's folder, as ``FILE.py:NAME`` by group and name
     (docs/extending.md)."""
     view: Section | msgspec.UnsetType = msgspec.UNSET
     """Display of the run in pages and terminals."""

@@ -63,8 +63,8 @@ def load_run(
 ) -> RunConfig:
     """Load, override and check a run's configuration.
 
-    ``sections``: types of the sections defined by other packages (``("device", "twin")``); ``rules``: further checks.
-    Raises ConfigError with every problem found.
+    ``sections``: types of the sections defined by other packages (``("device", "twin")``); ``rules``: additional
+    checks. Raises ConfigError with every problem found.
     """
     try:
         path = find_config(name)
@@ -153,7 +153,7 @@ def read_resolved(
 ) -> RunConfig:
     """Read the resolved configuration of a run from its text; ``file`` names it in messages; raises ConfigError.
 
-    ``folder``: the run's, whose copies replace files that are missing or have changed.
+    ``folder``: the run's folder, whose copies replace files that are missing or have changed.
     """
     document = with_plugins(parse_content(text, file), None)
     return _check_config(
@@ -276,7 +276,7 @@ def _has_section(document: Document, node_path: NodePath) -> bool:
 
 
 def _with_section(sections: dict[str, object], node_path: NodePath, value: Data) -> dict[str, object]:
-    """Replace a section defined by another package by its checked values, defaults included."""
+    """Replace a section defined by another package with its checked values, defaults included."""
     if len(node_path) == 1:
         return {**sections, str(node_path[0]): value}
     device = sections.get("device")

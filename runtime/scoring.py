@@ -1,4 +1,4 @@
-"""Performance of an episode, for runs, evaluations and trials, and the profit of an early end."""
+"""Performance of an episode, for runs, evaluations and trials, and whether an early end is profitable."""
 
 from __future__ import annotations
 

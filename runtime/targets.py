@@ -1,6 +1,6 @@
-"""Targets of a task: signals drawn for each episode or following a course, as policy inputs after the rig's signals.
-Their values depend only on seed, role, episode and step, so that a replay, a resumed run and trials have identical
-values.  Descriptions are selected by ``kind``.
+"""Targets of a task: signals drawn for each episode or following a given course, as policy inputs after the rig's
+signals.  Their values depend only on seed, role, episode and step, so that a replay, a resumed run and trials have
+identical values.  Descriptions are selected by ``kind``.
 """
 
 from __future__ import annotations
@@ -149,14 +149,14 @@ class Sine(Target, frozen=True, forbid_unknown_fields=True, tag="sine", kw_only=
 
 
 class Csv(Target, frozen=True, forbid_unknown_fields=True, tag="csv", kw_only=True):
-    """Values of a table with the columns ``t`` (s) and ``value``, the last one held."""
+    """Values of a table with the columns ``t`` (s) and ``value``; the last value is held."""
 
     file: str
     """Path relative to the task's file."""
     between: Literal["linear", "held"] = "linear"
     """Value between two rows: linear interpolation, or the earlier row's value."""
     content: str | UnsetType = UNSET
-    """Content of the file, filled in when the task is read, so that a run needs no further file."""
+    """Content of the file, filled in when the task is read, so that a run needs no other file."""
     sha256: str | UnsetType = UNSET
     """Hash of the content, filled in when the task is read."""
 

@@ -62,7 +62,7 @@ class Wall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Reward(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Weights of eq. (9) by the rig's names, in SI units; signals without a weight cost nothing.  Further terms are
+    """Weights of eq. (9), keyed by signal name, in SI units; signals without a weight cost nothing.  Further terms are
     added.
     """
 
@@ -84,7 +84,7 @@ class Reward(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=
 
     @property
     def terminal_reward(self) -> float:
-        """Reward added by a termination."""
+        """Reward added on termination."""
         return 0.0 if self.terminal is UNSET else self.terminal
 
 
@@ -126,7 +126,7 @@ class Task(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     starts: tuple[dict[str, StartValue], ...] | UnsetType = UNSET
     """Alternative to ``start``: a list from which each episode draws one."""
     targets: dict[str, AnyTarget] | UnsetType = UNSET
-    """Signals drawn for each episode or following a course, by their names: further observations for policies, also
+    """Signals drawn for each episode or following a given course, by name: additional observations for policies, also
     available in rewards and terminations."""
 
     @property
@@ -192,7 +192,7 @@ def compile_base_reward(task: Task, rig: Rig, guard: ConditionGuard | None = Non
 
 
 def _with_bonuses(cost: BaseReward, task: Task, rig: Rig, guard: ConditionGuard | None) -> BaseReward:
-    """Add the rewards per step and of terminations; return ``cost`` itself if the task has none, at no cost per
+    """Add the reward per step and those of terminations; return ``cost`` itself if the task has none, at no cost per
     tick."""
     rewarded_conditions = [(amount, test) for amount, test in conditions_of(task, rig, guard) if amount is not UNSET]
     if task.reward.alive is UNSET and task.reward.terminal is UNSET and not rewarded_conditions:

@@ -37,7 +37,7 @@ def followers(task: Task) -> Mapping[str, str]:
 
 
 def tracking_rig(task: Task, rig: Rig) -> Rig:
-    """Return the rig with the task's targets as further signals."""
+    """Return the rig with the task's targets as additional signals."""
     targets, units, follower_of = task.targets or {}, {o.name: o.unit for o in rig.observations}, followers(task)
     return with_targets(
         rig, tuple(signal_of(name, t, units.get(follower_of.get(name, ""))) for name, t in targets.items())

@@ -26,23 +26,23 @@ class CameraDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 class CameraError(Exception):
-    """Failure of a camera whose message names the cause and the remedy, in one line."""
+    """Failure of a camera; the message names the cause and the remedy, in one line."""
 
 
 class CameraDriver:
     """Access to a camera, used by the single thread of the camera's process.
 
-    After any exception the process ends, and is started again while the run continues.
+    After any exception the process ends, and is restarted while the run continues.
     """
 
     def __init__(self, settings: CameraDevice, camera: Camera) -> None:
         """Open the camera; raises CameraError."""
 
     def read(self) -> Image | tuple[Image, int]:
-        """Wait for the next image, and return it in the size of the rig's camera, optionally with the time of its
-        exposure (``time.monotonic_ns``).
+        """Wait for the next image, and return it at the size configured for the rig's camera, optionally with the time
+        of its exposure (``time.monotonic_ns``).
 
-        An image that has waited in a queue is old: skip all but the newest, or return their times.
+        Images that have waited in a queue are old: skip all but the newest, or return the times of their exposure.
         """
         raise NotImplementedError
 

@@ -22,11 +22,11 @@ _Length = Annotated[int, msgspec.Meta(ge=1, le=16_384)]
 
 
 class OpenCv(CameraDevice, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="opencv"):
-    """A camera of this machine, a network stream, or a video file, which is repeated in real time."""
+    """A camera on this machine, a network stream, or a video file, which is played in a loop in real time."""
 
     home = ":OpenCvDriver"
     source: Annotated[int, msgspec.Meta(ge=0, le=255)] | str
-    """Number of the camera, its device file, such as /dev/video0 or a link in /dev/v4l/by-id, a URL, or a video
+    """Number of the camera, its device file (such as /dev/video0 or a link in /dev/v4l/by-id), a URL, or a video
     file."""
     crop: tuple[_Position, _Position, _Length, _Length] | None = None
     """Part of the captured image that is used: top, left, rows, columns; null: all of it."""
@@ -40,7 +40,8 @@ class OpenCv(CameraDevice, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class OpenCvDriver(CameraDriver):
-    """Captures, crops, converts to grey and reduces, each pixel being the mean of the area that it covers."""
+    """Captures images, crops them, converts them to grey and shrinks them; each pixel is the mean of the area that it
+    covers."""
 
     def __init__(self, settings: OpenCv, camera: Camera) -> None:
         self._cv2 = _import_opencv()
@@ -51,11 +52,11 @@ class OpenCvDriver(CameraDriver):
         self._next_image_s = time.monotonic()
 
     def read(self) -> Image | tuple[Image, int]:
-        """Return the next image, with the kernel's time if it provides one; raises CameraError if none arrives."""
+        """Return the next image, with the kernel's timestamp if there is one; raises CameraError if none arrives."""
         if self._is_file:
             self._wait_for_next_image()
         success, image = self._capture.read()
-        if not success and self._is_file:  # its end
+        if not success and self._is_file:  # end of the file
             self._capture.release()
             self._capture = self._open()
             success, image = self._capture.read()
@@ -75,7 +76,9 @@ class OpenCvDriver(CameraDriver):
         cv, settings = self._cv2, self._settings
         capture = cv.VideoCapture(settings.source)
         if not capture.isOpened():
-            raise CameraError(f"{self._name} cannot be opened: check its name, its cable and the permission (`video`)")
+            raise CameraError(
+                f"{self._name} cannot be opened: check its name, its cable and your permissions (group `video`)"
+            )
         requested: dict[str, tuple[int, float]] = {}
         if not self._is_file:
             capture.set(cv.CAP_PROP_BUFFERSIZE, 1)
@@ -94,7 +97,7 @@ class OpenCvDriver(CameraDriver):
         return capture
 
     def _wait_for_next_image(self) -> None:
-        """Wait for the next image of a file; after a delay its images are not caught up."""
+        """Wait until the next image of a file is due; after a delay, playback does not catch up."""
         rate_hz = self._settings.rate_hz or self._capture.get(self._cv2.CAP_PROP_FPS) or _DEFAULT_FILE_RATE_HZ
         now_s = time.monotonic()
         time.sleep(max(self._next_image_s - now_s, 0.0))

@@ -2,7 +2,7 @@
 
 To test a device, inherit from PacedConformance (hardware, a twin in real or scaled time) or LockstepConformance and
 implement the connection.  Nothing here depends on the host's clock: frame numbers and device times decide.  A late host
-loses only time: it retries.
+only loses time, because it retries.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class DeviceConformance(
         raise NotImplementedError
 
     def configure_and_arm(self, host: Host) -> Host:
-        """Configure and arm the device, and return the host; its newest frame can be answered."""
+        """Configure and arm the device, and return the host, whose newest frame can then be answered."""
         host.begin(self.period_us, host.long_lease)
         return host
 

@@ -26,7 +26,7 @@ _CHECK_REQUEST_ID_BASE: Final = 0x7000
 
 
 def _scaled_distance(counts: int, fraction: float) -> int:
-    """Scale a distance (counts), but to no less than four counts if it has as many: checks need four setpoints."""
+    """Scale a distance (counts) down to no fewer than four counts; a shorter one is left as it is."""
     return min(counts, max(round(counts * fraction), _N_SETPOINTS))
 
 
@@ -170,9 +170,9 @@ class Host:
         """Command ``values`` in answer to ``state``, or to a later frame if the host is late; return the resulting
         frame.
 
-        A command also counts as late if the device accepts it but outputs it only with the next sample (tau = T).
-        After a late command the host skips as many frames as it has tried: a line slower than a command per period
-        would otherwise fill with commands, each later than the last.
+        A command also counts as late if the device accepts it but outputs it only with the next sample (tau = T). After
+        each late command the host skips as many frames as it has made attempts; otherwise a line that cannot carry a
+        command per period would fill with commands, each later than the last.
         """
         deadline_ns = self._now_ns() + _TIMEOUT_NS
         for n_tries in range(_MAX_TRIES):

@@ -114,10 +114,10 @@ class Tally:
         return "failed" if "failed" in verdicts else "holds" if "holds" in verdicts else "not run"
 
     def rules_with(self, verdict: Verdict, among: Iterable[str]) -> list[str]:
-        """Return those of the given rules that have a verdict, in the given order."""
+        """Return the given rules whose verdict is ``verdict``, in the given order."""
         return [number for number in among if self.verdict(number) == verdict]
 
     def skip_reasons(self, rule_id: str) -> list[str]:
-        """Return the reasons for which checks of a rule were not run, without duplicates."""
+        """Return the reasons why checks of a rule were not run, without duplicates."""
         all_reasons = [o.reason for o in self.outcomes if rule_id in o.check.rules and o.verdict == "not run"]
         return list(dict.fromkeys(all_reasons))

@@ -17,7 +17,7 @@ class RecordingTransport:
         self.states: list[State] = []
         """State frames since the last CONFIGURE, in order."""
         self.n_states = 0
-        """Number of state frames received, also before the last CONFIGURE."""
+        """Number of state frames received, including those before the last CONFIGURE."""
         self.bodies: list[bytes] = []
         """Bodies of all frames, in order."""
         self.raw = bytearray()

@@ -29,7 +29,7 @@ class PythonDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     watchdog_s: AboveZero | None = None
     """Time without feeding after which the motor controller's watchdog makes its outputs safe; null: no watchdog."""
     latency_us: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 0
-    """Delay from the call of ``apply`` to the effect of the command."""
+    """Delay from the call to ``apply`` until the command takes effect."""
     period_min_us: Annotated[int, msgspec.Meta(ge=100, le=2**32 - 1)] = 1_000
     """Shortest sampling period offered in the hello."""
     period_max_us: Annotated[int, msgspec.Meta(ge=100, le=2**32 - 1)] = 1_000_000
@@ -41,7 +41,7 @@ class SensorLost(Exception):
 
 
 class Driver:
-    """Hardware access of a device written in Python, called by a single thread of the device's process.
+    """Hardware access for a device written in Python, called by a single thread of the device's process.
 
     Each call must return within a fraction of the period.  After any exception other than SensorLost the driver is no
     longer used: ``safe`` is called, and INTERNAL latches.
@@ -56,7 +56,7 @@ class Driver:
         raise NotImplementedError
 
     def safe(self) -> None:
-        """Output the rig's safe values; also called at start and end."""
+        """Output the rig's safe values; also called at start-up and shutdown."""
         raise NotImplementedError
 
     def estop(self) -> bool:
@@ -64,7 +64,7 @@ class Driver:
         return False
 
     def arm_watchdog(self, timeout_s: float) -> None:
-        """Arm the controller's watchdog, also after it has tripped; called whenever the device is armed."""
+        """Arm the controller's watchdog, even if it has tripped; called whenever the device is armed."""
 
     def feed_watchdog(self) -> None:
         """Feed the controller's watchdog; called at every sample while the device is armed."""
@@ -157,7 +157,7 @@ class DrivenDevice(ProtocolDevice):
             self._output.restart()
 
     def poll_estop(self, offset_us: int = 0) -> None:
-        """Poll the e-stop; `sample` does so too, so this is for the time between samples."""
+        """Poll the e-stop; `sample` does so too, so this method is for polling between samples."""
         if self.failure is not None:
             return
         try:
@@ -193,7 +193,7 @@ class DrivenDevice(ProtocolDevice):
         return super()._may_clear() and self.failure is None
 
     def _update_output(self, offset_us: int) -> None:
-        """Apply the setpoint in force and the arming state to the driver, if they have changed."""
+        """Pass the setpoint in force and the arming state to the driver if they have changed."""
         setpoint, settings = self._output.end, self._settings
         try:
             if self.armed and not self._is_feeding and settings.watchdog_s is not None:
@@ -211,7 +211,7 @@ class DrivenDevice(ProtocolDevice):
             self._fail(error, offset_us)
 
     def _fail(self, error: Exception, offset_us: int = 0) -> None:
-        """Make the actuators safe after an exception of the driver and stop using it; raises DriverError."""
+        """Make the actuators safe after an exception in the driver, and stop using the driver; raises DriverError."""
         self.failure, self._is_feeding = error, False
         self._latch(Fault.INTERNAL)
         self._output.apply_safe(self._within_period(offset_us))

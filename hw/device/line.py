@@ -29,7 +29,7 @@ class Line:
     @classmethod
     def pty(cls) -> Line:
         """Open a pseudo-terminal; the host opens its slave side by ``path``."""
-        import tty  # here: a driver's socket needs none
+        import tty  # imported here, because a driver's socket does not need it
 
         master, slave = os.openpty()
         tty.setraw(slave)

@@ -34,9 +34,9 @@ class Offer(NamedTuple):
     lease_max: int
     """Periods."""
     reset: bool = False
-    """Whether it supports RESET, as simulators do."""
+    """Whether the device supports RESET, as simulators do."""
     time_scale: float = 1.0
-    """Device seconds per second of the wall clock; 0: lockstep, in which a command acts on its complete period."""
+    """Device seconds per second of the wall clock; 0: lockstep, in which a command acts throughout its period."""
 
 
 class ProtocolDevice:
@@ -240,7 +240,7 @@ class ProtocolDevice:
             command = self._command_layout.decode(body)
         except m.WireError:
             return
-        # One switch per period; a command that answers another frame is late, or dates from before a reboot.
+        # One switch per period; a command that answers any but the latest frame is late, or dates from before a reboot.
         if (
             not self.armed
             or self._is_frame_answered

@@ -66,7 +66,7 @@ def variant() -> str:
 
 
 def torch_device() -> str:
-    """Return the device on which torch runs the learner's programs instead of the library; empty if unknown."""
+    """Return the device on which torch runs the learner's programs instead of the library; empty if unset."""
     return os.environ.get("ONRIG_TORCH", "")
 
 

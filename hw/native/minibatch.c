@@ -42,7 +42,7 @@ EXPORT int64_t onrig_draw_distinct(const distinct *d, int64_t updates, int64_t b
 }
 
 typedef struct {
-    int64_t column, columns, offset, mask; /* offset: in the record; mask: 0 copies the words, else 1.0f where it meets */
+    int64_t column, columns, offset, mask; /* offset: in the record; mask: 0 copies the words, else 1.0f if a bit matches */
 } field;
 
 typedef struct {

@@ -1,4 +1,4 @@
-"""Executor of updates and plain policies, as recorded in files, and whether this process can continue its results.
+"""Executor of updates and plain policies, as recorded in files, and whether this process can reproduce its results.
 
 The C library's variants, numpy and torch differ in rounding, and each reproduces its own results bit for bit.
 """

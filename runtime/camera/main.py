@@ -1,7 +1,7 @@
 """Process of a camera: ``python -m onrig.runtime.camera.main CONFIG FOLDER NAME``, with a resolved CONFIG.
 
-It writes the images of the rig's camera NAME to the shared memory in FOLDER, for as long as it can: an exception or an
-invalid image ends it.  SIGTERM ends it, too.
+It writes the images of the rig's camera NAME to the shared memory in FOLDER until SIGTERM, an exception or an invalid
+image ends it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from onrig.runtime.shm.images import ImageWriter
 
 _SOURCE: Final = "camera"
 _UNCHANGED_IMAGE_NS: Final = 10_000_000_000
-"""Time for which a camera may repeat one image before a warning."""
+"""Time for which a camera may repeat the same image before a warning is reported."""
 
 
 def valid_image(image: object, camera: Camera) -> bytes:
@@ -46,11 +46,11 @@ def valid_time(t_mono_ns: object, now_ns: int) -> int:
     """Return the time of an image; raises CameraError unless it is on the monotonic clock."""
     if isinstance(t_mono_ns, int | np.integer) and 0 <= t_mono_ns <= now_ns:
         return int(t_mono_ns)
-    raise CameraError(f"read() returned the time {t_mono_ns!r}, expected one of time.monotonic_ns, now {now_ns}")
+    raise CameraError(f"read() returned the time {t_mono_ns!r}, expected a time from time.monotonic_ns, now {now_ns}")
 
 
 class CameraLoop:
-    """Passes the images of a camera to the loop of the run."""
+    """Passes the images of a camera to the run's loop."""
 
     def __init__(self, config: RunConfig, folder: Path, name: str) -> None:
         """Open the camera; raises whatever its code raises."""
@@ -77,14 +77,15 @@ class CameraLoop:
         self._check_change(pixels, now_ns)
 
     def _check_change(self, pixels: bytes, now_ns: int) -> None:
-        """Warn, once, of a camera that repeats one image: its age does not show that it is frozen."""
+        """Warn once if the camera repeats the same image, because an image's age does not show that the camera is
+        frozen."""
         if pixels != self._pixels:
             self._pixels, self._changed_ns = pixels, now_ns
         elif now_ns - self._changed_ns > _UNCHANGED_IMAGE_NS and not self._has_warned:
             self._has_warned = True
             duration = f"{_UNCHANGED_IMAGE_NS / 1e9:g} s"
             message = (
-                f"camera '{self._camera.name}' has repeated one image for {duration}: it is frozen, or nothing moves"
+                f"camera '{self._camera.name}' has sent the same image for {duration}: it is frozen, or nothing moves"
             )
             report(_SOURCE, "warning", message)
 
@@ -124,7 +125,7 @@ def main(arguments: list[str]) -> int:
         while True:
             loop.step()
     except Exception as error:
-        if loop.images:  # the run may continue without this process, which is started again
+        if loop.images:  # the run may continue without this process, which is restarted
             report(_SOURCE, "warning", f"camera '{name}' failed after {loop.images} images: {_describe(error)}")
         else:
             report(_SOURCE, "error", f"camera '{name}' does not start: {_describe(error)}")

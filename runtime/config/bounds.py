@@ -1,4 +1,4 @@
-"""Bounds of a number, read from a field's ``msgspec.Meta``: their description, and the nearest value within them."""
+"""Bounds on a number, read from a field's ``msgspec.Meta``: their description, and the nearest value within them."""
 
 from __future__ import annotations
 

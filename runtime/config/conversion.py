@@ -60,7 +60,7 @@ def convert_sections(
 
 
 def convert_by_section(document: Document, type_: type[StructT]) -> StructT:
-    """Convert the complete document to a msgspec struct: `convert_sections` with the struct's fields as sections.
+    """Convert the entire document to a msgspec struct: `convert_sections` with the struct's fields as sections.
 
     Raises:
         ConfigError: like `convert_sections`; at the root if the struct's ``__post_init__`` raises ValueError.
@@ -137,7 +137,7 @@ def read_sections(
 
 
 def read_by_section(document: Document, type_: type[StructT]) -> Conversion[StructT]:
-    """Convert the complete document to a struct, like `read_sections`."""
+    """Convert the entire document to a struct, like `read_sections`."""
     fields = msgspec.structs.fields(type_)
     sections = {f.encode_name: f.type for f in fields}
     conversion = read_sections(document, sections, optional={f.encode_name for f in fields if not f.required})

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 MAX_BYTES: Final = 1 << 20
 MAX_ORIGIN_LENGTH: Final = 200
-"""Number of characters of an override quoted in its problems."""
+"""Maximum number of characters of an override quoted in messages about it."""
 
 _ASSIGNMENT = re.compile(r"(?P<path>[^=]+)=(?P<value>.*)", re.DOTALL)
 _PATH = re.compile(r"[^\s.\[\]]+(\[[0-9]{1,6}\])*(\.[^\s.\[\]]+(\[[0-9]{1,6}\])*)*")
@@ -46,7 +46,7 @@ def load_document(path: Path | str) -> Document:
     """Read a YAML file.
 
     Raises:
-        ConfigError: if the file cannot be read, is larger than 1 MiB or not UTF-8, or `parse_document` rejects it.
+        ConfigError: if the file cannot be read, is larger than 1 MiB, is not UTF-8, or is rejected by `parse_document`.
     """
     file = str(path)
     try:
@@ -68,11 +68,12 @@ def parse_content(raw: bytes, file: str) -> Document:
 
 @lru_cache(maxsize=32)
 def parse_document(text: str, file: str) -> Document:
-    """Parse YAML text; ``file`` names it in messages.  Cached: an experiment reads the same files for every cell.
+    """Parse YAML text; ``file`` names it in messages.  Cached, because an experiment reads the same files for every
+    cell.
 
     Raises:
         ConfigError: syntax error, no document or more than one, duplicate or non-text keys, tags, ambiguous or
-            non-finite numbers, self-references, more than 32 levels or 20 000 values; together where possible.
+            non-finite numbers, self-references, more than 32 levels or 20 000 values; reported together where possible.
     """
     tree = read_tree(text, file)
     if tree is None:
@@ -136,12 +137,13 @@ def with_value_from(document: Document, source: Document, node_path: NodePath) -
 
 
 def override_origin(assignment: str) -> str:
-    """Return the pseudo file to which an override's problems are assigned."""
+    """Return the pseudo file to which an override's problems are attributed."""
     return f"--set {printable(assignment, MAX_ORIGIN_LENGTH)}"
 
 
 def problem_at(document: Document, path: NodePath, message: str, *, at_key: bool = False) -> Problem:
-    """Return a problem at the value at ``path`` (or its key), or at the nearest enclosing value if there is none."""
+    """Return a problem at the value at ``path`` (or its key), or at the nearest enclosing value if ``path`` does not
+    exist."""
     marks = document.key_marks if at_key and path in document.key_marks else document.marks
     while path and path not in marks:
         path = path[:-1]
@@ -201,7 +203,7 @@ def shipped_names(folder: str = "") -> list[str]:
 def find_config(name: str, folder: str = "", base: Path = Path()) -> Path:
     """Locate a configuration by path (relative to ``base``), or ``FOLDER/NAME.yaml`` by its name.
 
-    A name is looked up next to the file that uses it, then among the shipped ones. For a run, a folder with a
+    A name is looked up next to the file that uses it, then among the shipped configurations. For a run, a folder with a
     ``run.yaml`` is accepted too. Raises FileNotFoundError with the possible names.
     """
     path = Path(name)
@@ -228,8 +230,8 @@ def find_config(name: str, folder: str = "", base: Path = Path()) -> Path:
 
 
 def _run_config_in(path: Path, folder: str, message: str) -> Path:
-    """Return the ``run.yaml`` in a rig's folder (`onrig init`); raises FileNotFoundError, with the message ``missing``
-    if there is no folder."""
+    """Return the ``run.yaml`` in a rig's folder (`onrig init`); raises FileNotFoundError, with ``message`` if there is
+    no folder."""
     if folder or not os.path.isdir(path):  # is_dir() is also False for a name that is too long
         raise FileNotFoundError(message)
     if is_file(path / "run.yaml"):

@@ -1,4 +1,4 @@
-"""``identified: FILE``: overrides of a configuration's plants by the result of `onrig identify`.
+"""``identified: FILE``: overrides a configuration's plants with the result of `onrig identify`.
 
 The file's ``twin`` overrides ``device.twin``, its ``predicted``, if present, overrides ``limits.predicted``; error
 bounds of other sensors are kept.  The key then holds the file's hash, which is recorded with the run.
@@ -21,7 +21,7 @@ from onrig.runtime.files import read_file
 
 KEY: Final = "identified"
 FILE_NAME: Final = "identified.yaml"
-"""Name of a result file, and of its copy in the folder of a run that begins with it."""
+"""Name of a result file, and of its copy in the folder of a run that uses it."""
 HASH_PREFIX: Final = "sha256:"
 _SENSOR_ERROR_KEY: Final = "sensor_error"
 _OVERRIDES: Final[tuple[tuple[str, NodePath], ...]] = (
@@ -33,9 +33,9 @@ _OVERRIDES: Final[tuple[tuple[str, NodePath], ...]] = (
 def with_identified(document: Document, base: Path, rig: object) -> tuple[Document, Document | None]:
     """Apply the overrides of the named file, and return it too, for :func:`check_identified_channels`.
 
-    The document is unchanged, and the file None, if it names none or already holds a hash.
-    ``base`` is the configuration's folder, ``rig`` the name of its rig, which the file must have been identified on.
-    Raises ConfigError.
+    The document is unchanged, and the file None, if it names none or already holds a hash. ``base`` is the
+    configuration's folder, ``rig`` the name of its rig, on which the file must have been identified. Raises
+    ConfigError.
     """
     path = identified_file(document, base)
     if path is None:
@@ -67,8 +67,8 @@ def with_identified(document: Document, base: Path, rig: object) -> tuple[Docume
 def check_identified_channels(result: Document | None, rig: Rig, document: Document) -> None:
     """Raise ConfigError if a sensor or actuator of the rig is not the one with which the plant was identified.
 
-    A plant identified in other units, or with another resolution, is another plant.  ``document`` is the configuration,
-    whose key the problem names.  A result without channels, of an earlier version, passes.
+    A plant identified in other units, or with another resolution, is a different plant.  ``document`` is the
+    configuration, whose key the problem names.  A result without channels, from an earlier version, is accepted.
     """
     channels = result.data.get("channels") if result is not None and isinstance(result.data, dict) else None
     if result is None or not isinstance(channels, dict) or not channels:
@@ -87,7 +87,7 @@ def _scale(channel: Mapping[str, Any]) -> str:
 
 
 def identification_hash(data: bytes) -> str:
-    """Return what the key holds once the file with this content has been applied."""
+    """Return the value of the key once the file with this content has been applied."""
     return HASH_PREFIX + hashlib.sha256(data).hexdigest()
 
 

@@ -114,7 +114,7 @@ def _locate(message: str, location: re.Match[str], data: Data, type_: object) ->
 
 
 def _failing_key(message: str, path: NodePath, data: Data, type_: object) -> str | None:
-    """Find the key of the mapping at ``path`` that causes the error, by converting each one alone."""
+    """Find the key of the mapping at ``path`` that causes the error, by converting each entry on its own."""
     try:
         mapping = value_at(data, path)
     except KeyError:

@@ -29,15 +29,15 @@ _FILE_READING_PLUGINS: Final = (
 )
 """Plugins that may read a file, such as a solver's model or a barrier's table: path, group, maximum size."""
 _RESULTS: Final = {"config.yaml": ("meta.json", "checksums.json", "buffer"), "spec.yaml": ("cells.json",)}
-"""Files that are next to a configuration, or to a spec, only in a folder of results."""
+"""Files found next to a configuration or a spec only in a folder of results."""
 _NAME: Final = re.compile(r"[A-Za-z]\w{0,63}")
 
 
 def with_plugins(document: Document, base: Path | None) -> Document:
     """Register the plugins named in a configuration; the result holds their resolved paths.
 
-    ``base``: the configuration's folder; None for data, which must be resolved (`holds_results`). Raises ConfigError,
-    also for an untrusted file.
+    ``base``: the configuration's folder; None for results (`holds_results`), whose paths must already be resolved.
+    Raises ConfigError, including for an untrusted file.
     """
     section = document.data.get(KEY) if isinstance(document.data, dict) else None
     if not isinstance(section, dict):
@@ -86,7 +86,8 @@ def with_files(document: Document, folder: Path) -> Document:
 
 
 def read_copies(data: Data) -> dict[str, bytes]:
-    """Read the files that the plugins of a resolved configuration use; contents by their paths in the run folder."""
+    """Read the files that the plugins of a resolved configuration use; return their contents by path in the run
+    folder."""
     copies = {}
     for file in _plugin_files(data):
         with suppress(OSError):
@@ -161,7 +162,8 @@ def _base_folder(document: Document, node_path: NodePath, base: Path | None) -> 
 
 
 def holds_results(path: Path) -> bool:
-    """Return whether a file is the configuration of a run's folder or the spec of an experiment's, which are data."""
+    """Return whether a file is the configuration in a run's folder or the spec in an experiment's, which are
+    results."""
     return any((path.parent / name).exists() for name in _RESULTS.get(path.name, ()))
 
 
@@ -172,7 +174,7 @@ class _PythonSection(msgspec.Struct):
 def register_resolved(config: msgspec.Raw | bytes) -> None:
     """Register the plugins of a resolved configuration in JSON before it is decoded.
 
-    Raises ValueError, also for a file that has changed or is not trusted.
+    Raises ValueError, including for a file that has changed or is not trusted.
     """
     plugin_groups = msgspec.json.decode(config, type=_PythonSection).python
     for key, plugins in ({} if plugin_groups is msgspec.UNSET else plugin_groups).items():

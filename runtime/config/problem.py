@@ -29,9 +29,9 @@ class Mark(NamedTuple):
 
 START: Final = Mark(1, 1)
 MAX_POSITION_LENGTH: Final = 5000
-"""Maximum characters of a position, enough for the longest possible path."""
+"""Maximum number of characters in a position, enough for the longest possible path."""
 MAX_MESSAGE_LENGTH: Final = 400
-"""Maximum characters shown of a message, which may quote a key of up to a megabyte."""
+"""Maximum number of characters shown of a message, which may quote a key of up to a megabyte."""
 
 
 class Problem(NamedTuple):

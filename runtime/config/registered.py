@@ -21,7 +21,7 @@ _TAG_FIELD = "kind"
 
 
 def registered(group: str, tag_field: str = _TAG_FIELD) -> msgspec.Meta:
-    """Return the annotation of a field whose value is selected from a group by the key ``tag_field``."""
+    """Return the annotation for a field whose value is selected from a group by the key ``tag_field``."""
     return msgspec.Meta(extra={"group": group, "tag_field": tag_field})
 
 
@@ -32,7 +32,7 @@ def group_of(type_: inspect.Type) -> str | None:
 
 
 def resolve_later(type_of: Callable[[], type[msgspec.Struct]]) -> msgspec.Meta:
-    """Return the annotation of a field whose struct type is known only when a run is read, because it has registered
+    """Return the annotation for a field whose struct type is known only when a run is read, because it has registered
     sections."""
     return msgspec.Meta(extra={"later": type_of})
 

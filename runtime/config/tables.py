@@ -1,4 +1,4 @@
-"""Files of ``csv`` targets: their content is copied into the task, so that a run needs no further file."""
+"""Files of ``csv`` targets: their content is copied into the task, so that a run needs no other file."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Strict YAML reader: plain data with the position of every value; ambiguous or unsafe text is rejected.
 
-PyYAML scans, parses and composes (in pure Python, so that messages are equal on every machine); the data are built
+PyYAML scans, parses and composes (in pure Python, so that messages are the same on every machine); the data are built
 here.  Plain scalars follow the core schema of YAML 1.2 (section 10.3.2), not YAML 1.1 like PyYAML's own loaders:
 ``1e-3`` is a float, and ``1:30``, ``on``, ``yes`` and ``2026-01-01`` are text.  Rejected although valid in YAML 1.2:
 integers with a leading zero (octal in YAML 1.1) or beyond 64 bits, ``.inf`` and ``.nan``, tags, and keys that are not
@@ -110,7 +110,7 @@ def read_tree(text: str, file: str) -> Tree | None:
 
 
 def end_mark(text: str) -> Mark:
-    """Return the position just after ``text``, with the line breaks of YAML 1.1."""
+    """Return the position just after ``text``, counting line breaks as in YAML 1.1."""
     lines = _LINE_BREAK.split(text)
     return Mark(len(lines), len(lines[-1]) + 1)
 

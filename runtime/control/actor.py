@@ -31,7 +31,7 @@ class Actor(Protocol):
     """Source of a run's actions."""
 
     def is_ready(self) -> bool:
-        """Whether it can act; awaited before the first episode."""
+        """Whether it can act; the loop waits for this before the first episode."""
 
     def await_episode(self, wait: ConditionWaiter) -> bool:
         """Wait until the next training episode may begin; False if there is none."""
@@ -52,7 +52,7 @@ class Actor(Protocol):
 
 
 class PolicyActor:
-    """Acts with the policies of the slot; in real time, a prepared policy is swapped in at a tick edge."""
+    """Acts with the policies from the slot; in real time, a prepared policy is swapped in at a tick edge."""
 
     def __init__(self, switch: PolicySwitch, tick: Tick, board: Board, *, swaps_policies: bool) -> None:
         self._switch, self._tick, self._board, self._swaps_policies = switch, tick, board, swaps_policies
@@ -105,7 +105,7 @@ class _Samples:
 
 
 class TrainerActor:
-    """Acts with the answers of a trainer to samples, exchanged through shared memory.
+    """Acts on the answers that a trainer gives to samples, exchanged through shared memory.
 
     In real time the loop waits for an answer during part of the period.  If none arrives, the previous action is held
     (flag HELD); a late answer takes effect in the next tick.  After one lease without an answer, the fallback acts for
@@ -158,7 +158,7 @@ class TrainerActor:
         return request is not None and (request.is_closing or request.episodes > self._episodes)
 
     def act(self, step: Step) -> None:
-        """Fill in the trainer's action; NaN, which makes the shield fall back, after one lease without an answer."""
+        """Fill in the trainer's action or, after one lease without an answer, NaN, which makes the shield fall back."""
         self._samples.send(step, self._previous_step, is_over=False)
         self._previous_step = step
         has_replied = self._await_reply(step.tick)

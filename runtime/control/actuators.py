@@ -13,7 +13,7 @@ _SAFE: Final = int(Status.SAFE)
 
 
 def _compile_to_si(resolutions: tuple[float, ...]) -> Callable[[Sequence[int]], tuple[float, ...]]:
-    """Compile the conversion of counts to SI units; a comprehension for one actuator would cost ten times more."""
+    """Compile the conversion of counts to SI units; a comprehension for one actuator would cost ten times as much."""
     if len(resolutions) == 1:
         (resolution,) = resolutions
         return lambda counts: (counts[0] * resolution,)
@@ -48,7 +48,7 @@ class Actuators:
         Both are taken from the frame and not from the commands sent, which may have been lost, late or clamped.  The
         device accepts a command only in answer to its latest frame, so the output changes at most once per period.
         """
-        if state.status & _SAFE:  # the history restarts at the safe output, whatever its cause
+        if state.status & _SAFE:  # the history restarts at the safe output, regardless of its cause
             return self.safe_action, self.safe_action
         output = self.to_si(state.u_end)
         if state.u_start == state.u_end:

@@ -41,7 +41,7 @@ from onrig.runtime.shm.board import Board, Word
 _SOURCE: Final = "control"
 _MAX_AUTOMATIC_RECOVERIES: Final = 10
 """Number of faults after which a run re-arms automatically; the next such fault ends the run."""
-_RESUME_HINT: Final = "continue with key r, or `onrig resume` in another terminal"
+_RESUME_HINT: Final = "continue with the r key, or with `onrig resume` in another terminal"
 
 
 class Arming:

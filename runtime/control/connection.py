@@ -77,7 +77,7 @@ def _pace_name(scale: float) -> str:
 
 
 class Reconnection:
-    """Reconnects to a device whose connection has closed, by opening the same port every half second."""
+    """Reconnects to a device whose connection has closed, by trying to open the same port every half second."""
 
     def __init__(
         self,

@@ -169,7 +169,7 @@ class Contradictions:
         self._frozen_check.reset()
 
     def check(self, state: State) -> Contradiction | None:
-        """Check a frame in well under a microsecond and constant memory; return its contradiction, if any."""
+        """Check a frame in well under a microsecond and in constant memory; return its contradiction, if any."""
         if contradiction := self._output_check.check(state):
             return contradiction
         if self._rate_check.check(state):

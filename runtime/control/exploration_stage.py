@@ -37,13 +37,15 @@ class ExplorationStage:
         self._perturbed_policy = None
 
     def policy_noise(self, k: int, margin: float) -> tuple[tuple[float, ...] | None, tuple[float, ...]]:
-        """Return the noise input (m,) of a stochastic policy in step ``k``, None for none, and its amplitude (m,)."""
+        """Return the noise input (m,) of a stochastic policy in step ``k`` (None without noise), and its amplitude
+        (m,)."""
         return self._policy_noise[k] if k < len(self._policy_noise) else None, self._amplitude(margin)
 
     def apply(self, step: Step, k: int, margin: float) -> None:
         """Add the noise of step ``k`` of the episode, clip, and measure the deviation.
 
-        ``margin``: of the shield, in the previous tick.  The action of a stochastic policy already contains its noise.
+        ``margin``: the shield's margin in the previous tick.  The action of a stochastic policy already contains its
+        noise.
         """
         if self._is_stochastic and step.drawn:
             return
@@ -77,7 +79,7 @@ class ExplorationStage:
         return self._full_amplitude if self._explorer is None else self._explorer.amplitude(margin)
 
     def _replace_by_random_level(self, step: Step, chance: float, level: float) -> None:
-        """Replace the action of the one actuator by a random level (normalised) if the chance is below epsilon."""
+        """Replace the single actuator's action with a random level (normalised) if ``chance`` is below epsilon."""
         step.explored = step.policy
         if chance < step.amplitude[0] and isfinite(step.policy[0]):  # NaN is left to the shield
             ((centre, half_range),) = self._ranges
@@ -88,7 +90,7 @@ class ExplorationStage:
             step.exploration = abs(min(max(normalised_explored, -1.0), 1.0) - min(max(normalised_policy, -1.0), 1.0))
 
     def _perturbation_signal(self, step: Step, perturbed: PolicySession) -> list[float] | None:
-        """Return the difference (m,) of the perturbed policy's action from the policy's, normalised; None if one is
+        """Return the difference (m,) of the perturbed policy's action from the policy's, normalised; None if either is
         missing."""
         try:
             perturbed_action = perturbed.act(step.input or step.observation)

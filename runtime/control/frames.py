@@ -1,7 +1,7 @@
 """Frame source of the loop: waiting for the next frame, its times, and the frames missed before it.
 
 The overrun policy needs no code: the device sets the pace, the newest frame is answered, older ones count as missed.
-The loop skips complete periods and stays on the device's grid, without a burst to catch up.
+The loop skips full periods and stays on the device's grid, without a burst to catch up.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ a sixth.
 
 _MAX_UNARMED_FRAMES: Final = 4
 _MAX_UNARMED_NS: Final = 200_000_000
-"""Number of frames and time after a request to arm in which frames sampled before it may still arrive."""
+"""Number of frames and time after a request to arm within which frames sampled before it may still arrive."""
 
 
 class Stopped(Exception):
@@ -121,7 +121,7 @@ class _Timeouts(NamedTuple):
     poll_ns: int
     """Interval between polls of requests."""
     silence_ns: int
-    """Silence after which the link is lost."""
+    """Silence after which the link counts as lost."""
     fade_silence_ns: int
     """Silence after which a fade is pointless, because the lease has made the outputs safe."""
     has_rehearsals: bool
@@ -173,7 +173,7 @@ class FrameSource:
         self._n_overtaken = 0
         self._cpu_ns = self._previous_cpu_ns = 0
         self.is_punctual = False
-        """Whether the last frame arrived on time, so that the next one is a complete period away."""
+        """Whether the last frame arrived on time, so that the next one is a full period away."""
         self.busy_until_ns = 0
         """Time at which the loop's work after the last frame ended: tick, deferred work, rehearsal."""
 
@@ -266,11 +266,11 @@ def latched_frame(session: DeviceSession, request_frame: Callable[[], None], per
     """Return the next frame of a device that has refused a request, if it reports a latched fault; otherwise, or if no
     frame arrives, None.
 
-    ``request_frame`` makes a device send one if it sends none by itself; ``period_ns``: control period on the wall
-    clock.
+    ``request_frame`` makes the device send a frame if it sends none by itself; ``period_ns``: control period on the
+    wall clock.
     """
     previous = session.last_frame  # a waiting frame may have been sampled before the fault was latched
-    with contextlib.suppress(RequestRefused):  # in lockstep, from a device that cannot reset
+    with contextlib.suppress(RequestRefused):  # raised in lockstep by a device that cannot reset
         request_frame()
     deadline_ns = time.monotonic_ns() + max(round(_MIN_FRAME_WAIT_S * 1e9), _MIN_FRAME_WAIT_PERIODS * period_ns)
     while (state := session.wait_state(deadline_ns)) is not None:

@@ -22,7 +22,8 @@ from onrig.runtime.run_state.states import Event
 from onrig.runtime.shm.board import Board, Word
 
 _MAX_EXHAUSTED_RESETS: Final = 3
-"""Consecutive resets that may exhaust a budget before the run ends, since no pause can free enough for them."""
+"""Consecutive resets that may exhaust a budget before the run ends, since no pause can free enough of the budget for
+them."""
 
 
 _FAULTS: Final = {

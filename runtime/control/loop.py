@@ -159,7 +159,7 @@ class ControlLoop:
         self._position.write(self._tick.count, self._explorer.state(), self._switch.state())
 
     def _warm_up(self) -> None:
-        """Execute all code of a tick before the first one."""
+        """Execute all of the tick's code before the first tick."""
         self._switch.time_builds()
         for _ in range(_WARM_UP_TICKS):
             self._rehearsal.run()
@@ -331,7 +331,7 @@ class ControlLoop:
         self._tick.drop_perturbed()
 
     def _flag_rollback(self, step: Step) -> None:
-        """Flag a rollback in an episode's last tick in the closing record, in which no policy acts."""
+        """Flag in the closing record, in which no policy acts, a rollback in the episode's last tick."""
         flag = self._switch.take_rollback_flag()
         if flag:
             step.flags |= flag

@@ -1,4 +1,5 @@
-"""Observations from sensor counts: SI units, wrapped angles, estimated velocities; the policy's input from them."""
+"""Observations from sensor counts: SI units, wrapped angles, estimated velocities; and the policy's input derived from
+them."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ class _Derivative:
             if self.wrap:
                 change = wrap_angle(change)
             quotient = change / (self.period_s * periods)
-            # After lost frames the filter has had more than one period.
+            # After lost frames, more than one period has passed for the filter.
             gain = self.gain if periods == 1 else 1.0 - (1.0 - self.gain) ** periods
             self.value += gain * (quotient - self.value)
         self.previous_reading = reading
@@ -144,7 +145,7 @@ class EpisodeObserver:
         images: ImageSource | None = None,
     ) -> None:
         """``steps`` per episode; ``to_si`` converts counts of the actuators; ``guard`` wraps third-party transforms;
-        ``images``: default black ones."""
+        ``images``: black images by default."""
         self._sensors: Final = Observer(config.rig, config.period_us * 1e-6)
         self._extra_signals: Final = make_extra_signals(config, steps, to_si)
         inputs, rig = config.task.inputs, config.rig
@@ -194,5 +195,5 @@ class EpisodeObserver:
 
     @property
     def image_failure(self) -> str:
-        """Why the images of the latest frame must not be used; empty if they may."""
+        """Reason why the images of the latest frame must not be used; empty if they may be."""
         return self._images.failure

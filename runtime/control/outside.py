@@ -97,7 +97,8 @@ def report_fault(source: str, fault: FaultName, detail: str) -> None:
 
 
 _CONFIRMATION_PERIODS: Final = 3
-"""Periods after an acknowledged DISARM within which a frame must show safe outputs; else the run ends unconfirmed."""
+"""Periods after an acknowledged DISARM within which a frame must show safe outputs; otherwise the run ends
+unconfirmed."""
 _MIN_CONFIRMATION_S: Final = 0.3
 _LEASE_END_TIMEOUT_S: Final = 0.8
 """Time to wait for the end of the lease after an unanswered DISARM; together with that request's timeout of one second,
@@ -158,7 +159,7 @@ class Confirmation:
         return frame is None or is_before(frame, self._safe_frame)
 
     def wait(self, frame: int | None, *, disarmed: bool) -> None:
-        """Read until a frame newer than ``frame`` shows the outputs safe, or until no such frame can arrive any more.
+        """Read until a frame newer than ``frame`` shows the outputs safe, or until no such frame can arrive.
 
         ``disarmed``: whether the device acknowledged DISARM; otherwise only the end of its lease makes it safe.
         """

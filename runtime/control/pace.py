@@ -1,4 +1,4 @@
-"""Pace of the loop: real or scaled time, which does not wait for it, and lockstep, in which the device waits."""
+"""Pace of the loop: real or scaled time, which does not wait for the loop, and lockstep, in which the device waits."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Pace(Protocol):
         """Return the wall-clock time of a pause."""
 
     def paused_s(self, pause_s: float, elapsed_s: float) -> float:
-        """Return the device time of a pause that took ``took_s`` by the wall clock."""
+        """Return the device time of a pause that took ``elapsed_s`` by the wall clock."""
 
 
 class RealTime:

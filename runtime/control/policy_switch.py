@@ -147,7 +147,7 @@ class PolicySwitch:
                 self._predecessors[-1].session.run()
 
     def _parse(self) -> None:
-        """Parse the model, a separate step because it takes as long as building the session."""
+        """Parse the model; this is a separate step, because it takes as long as building the session."""
         if self._fetched_policy is not None:
             with self._timed_step(self._fetched_policy):
                 self._parsed_model = read_model(self._fetched_policy.model)
@@ -167,7 +167,7 @@ class PolicySwitch:
         except Exception:  # it was admitted, so the machine is at fault: keep the current policy
             self._fetched_policy = self._parsed_model = None
             self.n_refused += 1
-        # The slowest step, decaying, so that a single stall does not block swaps for ever.
+        # Duration of the slowest step; it decays, so that a single stall does not block swaps for ever.
         self._build_ns = max(time.monotonic_ns() - start_ns, int(0.9 * self._build_ns))
         self._largest_bytes = max(self._largest_bytes, len(fetched.model))
 

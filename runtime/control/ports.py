@@ -46,9 +46,9 @@ class PolicyPorts:
     ) -> None:
         """Evaluate a policy on its input; fill in its answer and, for a stochastic policy, its distribution.
 
-        ``unit``: noise of unit amplitude, scaled by ``amplitude``, (m,) each; None for none.  ``step.policy`` is the
-        action without noise, ``step.explored`` the action with noise (SI units).  Both are NaN if the policy fails, or
-        if its outputs contradict each other, because such a draw could exceed the limit set by the amplitude.
+        ``unit``: noise of unit amplitude, scaled by ``amplitude``, (m,) each; None without noise.  ``step.policy`` is
+        the action without noise, ``step.explored`` the action with noise (SI units).  Both are NaN if the policy fails,
+        or if its outputs contradict each other, because such a draw could exceed the limit set by the amplitude.
         """
         # After a swap or a rollback the state belongs to another policy, or predates ticks of another policy.
         if policy is not self._last_policy or step.tick != self._last_tick + 1:
@@ -87,7 +87,8 @@ class PolicyPorts:
         amplitude: tuple[float, ...],
         squashes: bool,
     ) -> None:
-        """Fill in a stochastic policy's answer and its deviation by noise, unless its outputs contradict each other.
+        """Fill in a stochastic policy's answer and its deviation due to noise, unless its outputs contradict each
+        other.
 
         One pass over the actuators, mostly with comparisons: with cold caches, each call (``abs``, ``min``, ``max``)
         takes half a microsecond.

@@ -69,7 +69,7 @@ def enter_realtime(settings: RealTime) -> list[str]:
 
 
 def stay_awake(device: Path = _CPU_LATENCY) -> int | None:
-    """Request zero wake-up latency from the kernel, like cyclictest, for the lifetime of this process.
+    """Request zero wake-up latency from the kernel, as cyclictest does, for the lifetime of this process.
 
     Returns the descriptor that holds the request; None if the device is missing or not permitted.
     """
@@ -86,7 +86,7 @@ def stay_awake(device: Path = _CPU_LATENCY) -> int | None:
 
 
 def loop_cpu(settings: RealTime) -> int | None:
-    """Return the CPU on which the loop runs; None for any."""
+    """Return the CPU on which the loop runs; None if it may run on any."""
     if settings.cpu != "auto":
         return settings.cpu
     cpu_text = os.environ.get(LOOP_CPU_VARIABLE, "")
@@ -110,7 +110,7 @@ def _quietest_available_cpu() -> int | None:
 
 
 def leave_cpu(settings: RealTime) -> None:
-    """Keep this process off the loop's CPU, so that it does not evict the loop's caches."""
+    """Keep this process off the loop's CPU, so that it does not evict the loop's data from the caches."""
     cpu = loop_cpu(settings)
     if cpu is None or not hasattr(os, "sched_setaffinity"):
         return

@@ -1,7 +1,7 @@
 """Staleness of the learner: duration of its silence, and the run's reaction.
 
 The replay process stores the time of the last message from the pushing learner; if the replay process itself dies, that
-time is not updated any more.  The silence is checked between episodes, except in lockstep, where the loop waits at the
+time is no longer updated.  The silence is checked between episodes, except in lockstep, where the loop waits at the
 barrier, and in runs that expect no learner.
 """
 
@@ -20,7 +20,7 @@ from onrig.runtime.run_state.report import report
 from onrig.runtime.shm.board import Board, Word
 
 _SOURCE: Final = "control"
-_HINT: Final = "check that learner, network and replay process are up"
+_HINT: Final = "check that the learner, the network and the replay process are up"
 
 
 class SilenceChange(enum.Enum):

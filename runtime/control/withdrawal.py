@@ -18,7 +18,7 @@ HINT: Final = "check what changed on the rig, identify it again, and compute its
 
 
 def withdrawal_reaction(config: RunConfig) -> Literal["pause", "reduce", ""]:
-    """Return the reaction to a withdrawn promise: as configured; by default a pause, and none with a twin."""
+    """Return the reaction to a withdrawn promise: as configured; by default a pause, or none with a twin."""
     if config.limits.on_withdrawn is not UNSET:
         return config.limits.on_withdrawn
     return "" if config.device.twin is not None else "pause"

@@ -17,7 +17,7 @@ class DriverLoop:
     """Passes messages between a connection and a device, and samples the device.
 
     Frame k is sampled at kT.  A sample that this process could not take in time is skipped: its frame is missing, and
-    its period counts for the lease.
+    its period counts towards the lease.
     """
 
     def __init__(self, device: DrivenDevice, line: SocketLine, clock: Clock = time) -> None:

@@ -1,7 +1,7 @@
 """Budgets per episode, hour and session: consumption, attenuation of the amplitude, and pauses.
 
-An hour is any 60 minutes of device time: consumption is summed per minute, and a minute counts for an hour after its
-end.
+An hour is any 60 minutes of device time: consumption is summed per minute, and a minute counts until an hour after it
+has ended.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class Ledger:
 
     def _wait_s(self, account: _Account) -> float:
         """Return the pause in s until the last hour's consumption is at most the ``warn`` fraction of the limit, and
-        below it."""
+        below the limit itself."""
         remaining, n_minutes = account.consumption, 0
         while (remaining > self._warn * account.limit or remaining >= account.limit) and n_minutes < _N_MINUTES:
             remaining -= account.minutes[n_minutes]

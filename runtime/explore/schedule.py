@@ -81,7 +81,8 @@ class BackOffState(NamedTuple):
 
 
 def attenuation(settings: NearEnvelope, margin: float) -> float:
-    """Return the factor at the shield's ``margin``: 1 from ``settings.start`` on, its ``floor`` at 0 and for NaN."""
+    """Return the factor at the shield's ``margin``: 1 from ``settings.start`` on, ``settings.floor`` at 0 and for
+    NaN."""
     if margin >= settings.start:
         return 1.0
     if not margin > 0.0:

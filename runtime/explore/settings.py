@@ -68,7 +68,8 @@ class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TemperatureLimit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A sensor that lowers the amplitude from the reading ``warn`` on and pauses the run at ``limit`` (in its unit)."""
+    """A sensor that lowers the amplitude from the reading ``warn`` on and pauses the run at ``limit`` (both in its
+    unit)."""
 
     sensor: str
     """Name of the rig's sensor."""
@@ -84,7 +85,7 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Budgets of exploration and all other motion of the rig."""
 
     warn: Share = 0.8
-    """Used fraction above which the amplitude is reduced, down to 0 when the budget is spent."""
+    """Fraction of a budget above which the amplitude is reduced, down to 0 when the budget is spent."""
     episode: Quota = Quota()
     """Budgets per episode; when spent, the episode ends."""
     hour: Quota = Quota()
@@ -95,12 +96,12 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Quiet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Training episodes without noise: the last ``episodes`` of each ``every``."""
+    """Training episodes without noise: the last ``episodes`` of each cycle of ``every`` episodes."""
 
     every: Annotated[int, msgspec.Meta(ge=2)]
     """Length of the cycle, in training episodes."""
     episodes: Count = 1
-    """Number of quiet episodes at its end."""
+    """Number of quiet episodes at the end of the cycle."""
 
 
 class ExplorationProcess(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="process"):
@@ -242,7 +243,7 @@ class EpsilonGreedy(ScheduledNoise, frozen=True, forbid_unknown_fields=True, kw_
     title = "random levels, epsilon-greedily"
 
     levels: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 15
-    """Number of equally likely actions, evenly spaced over the actuator's range; must be that of the policy."""
+    """Number of equally likely actions, evenly spaced over the actuator's range; must equal the policy's."""
     amplitude: Points | dict[str, Points] = ((1, 0.7), (500, 0.01))
 
     def describe(self) -> str:

@@ -1,8 +1,8 @@
 """Values of expressions: closures over floats for the tick, numpy for arrays, with identical results.
 
-Arithmetic is that of IEEE 754: a division by zero gives an infinity or NaN, a function outside its domain NaN.  A
-comparison of a non-finite value is undefined, and so is the complete expression.  All parts are evaluated, including
-the branch that ``where`` does not select and both sides of ``and`` and ``or``.
+Arithmetic is that of IEEE 754: a division by zero gives an infinity or NaN, and a function outside its domain gives
+NaN.  A comparison of a non-finite value is undefined, and so is the entire expression.  All parts are evaluated,
+including the branch that ``where`` does not select and both sides of ``and`` and ``or``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 }
 _ARITHMETIC: Final[dict[str, Callable[[Any, Any], Any]]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 _NUMPY_REDUCTIONS: Final = {"min": "minimum", "max": "maximum"}
-"""Binary functions of ``maths``, by the function of any number of values."""
+"""Binary functions of ``maths``, by the name of the function of any number of values."""
 _WARNING_OPERATIONS: Final = ("tan", "exp", "log", "hypot", "**")
 """Operations that numpy computes even for a single float; it warns if the result is non-finite."""
 

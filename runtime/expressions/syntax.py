@@ -26,7 +26,7 @@ FUNCTIONS: Final[Mapping[str, tuple[int, int]]] = {
     **dict.fromkeys(("min", "max"), (2, _MAX_ARGUMENTS)),
     **dict.fromkeys(("clip", "where"), (3, 3)),
 }
-"""Minimum and maximum number of arguments; the first one of ``where`` is a condition."""
+"""Minimum and maximum number of arguments; the first argument of ``where`` is a condition."""
 _CONSTANTS: Final = {"pi": math.pi}
 _KEYWORDS: Final = ("and", "or", "not")
 
@@ -60,7 +60,7 @@ class Node(NamedTuple):
 
 
 def parse(text: str, names: Sequence[str], *, condition: bool = False) -> Node:
-    """Parse an expression over ``names`` for a number or, optionally, a condition.
+    """Parse an expression over ``names`` that yields a number or, optionally, a condition.
 
     Raises ExpressionError.
     """

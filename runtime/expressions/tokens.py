@@ -24,7 +24,7 @@ class Token(NamedTuple):
     """Smallest part of an expression."""
 
     kind: str
-    """``number``, ``word``, ``quoted`` (a name in backquotes, without them), ``sign`` or ``end``."""
+    """``number``, ``word``, ``quoted`` (a name in backquotes, stored without them), ``sign`` or ``end``."""
     text: str
     offset: int
     """Offset in the expression."""

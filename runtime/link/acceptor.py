@@ -27,7 +27,7 @@ from onrig.runtime.link.seats import next_assignment, surplus_connections
 from onrig.runtime.link.zmtp import ZmtpError
 
 _MAX_ACCEPTS_PER_TURN: Final = 16
-"""Maximum connections accepted at once, before existing ones are served."""
+"""Maximum number of connections accepted at once, before existing ones are served."""
 _ACCEPT_PAUSE_S: Final = 0.01
 _RESOURCE_RETRY_DELAY_S: Final = 0.2
 _IDLE_TIMEOUT_S: Final = 0.25

@@ -63,8 +63,8 @@ class LinkClient:
     intervals, and at once after a reconnection.  ZeroMQ reconnects by itself, after 0.1 s, then 0.2 s, ... up to 5 s;
     if a name has several addresses, they are tried in turn.
 
-    ``patience_s``: timeout of a reply; ``math.inf`` waits for ever, and reports failing handshakes and prolonged
-    failure to connect to ``on_problem``.  Raises LinkClosed if the endpoint is invalid.
+    ``patience_s``: timeout for a reply; ``math.inf`` waits for ever; failing handshakes and a prolonged lack of a
+    connection are then reported to ``on_problem``.  Raises LinkClosed if the endpoint is invalid.
     """
 
     def __init__(

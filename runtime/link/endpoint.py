@@ -68,7 +68,7 @@ def parse_tcp(text: str) -> TcpEndpoint:
 _LISTEN_BACKLOG: Final = 512
 _SIOCGIFADDR: Final = 0x8915
 _UNAVAILABLE_ADDRESS_ERRNOS: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
-"""This machine has no such address, or no IPv6."""
+"""Errors if this machine has no such address, or no IPv6."""
 _PROBE_TIMEOUT_S: Final = 1.0
 
 
@@ -133,7 +133,7 @@ def _listen_hosts(endpoint: TcpEndpoint) -> list[str]:
 
 
 def _interface_address(name: str) -> str:
-    import fcntl  # here: a configuration is checked on systems without it
+    import fcntl  # imported here, because configurations are also checked on systems without it
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         result = fcntl.ioctl(any_socket.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()))
@@ -157,7 +157,7 @@ def _is_literal(host: str) -> bool:
 def probe_addresses(endpoint: TcpEndpoint) -> str:
     """Try to connect to each address of an endpoint; return the results: ``127.0.0.1: Connection refused``, ...
 
-    Takes up to a second each.
+    Takes up to a second per address.
     """
     try:
         hosts = _listen_hosts(endpoint)
@@ -179,7 +179,7 @@ _REMEDY: Final = "make keys with `onrig keys DIR` and name their folder in link.
 
 
 class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Section ``link``: access for learners on other machines. Local ones use a separate socket."""
+    """Section ``link``: access for learners on other machines. Local learners use a separate socket."""
 
     listen: str | None = None
     """``tcp://HOST:PORT``, ``*`` for every interface; null: no remote learners."""

@@ -3,7 +3,7 @@
 A folder of keys holds one folder for each machine, to be copied there::
 
     rig/secret.key          pair of the rig
-    rig/learners/NAME.key   public keys that may enter
+    rig/learners/NAME.key   public keys of learners that may connect
     NAME/secret.key         pair of a learner
     NAME/rig.key            public key of its rig
 
@@ -38,7 +38,7 @@ _FIELD_PATTERN: Final = re.compile(r'^\s*(public-key|secret-key)\s*=\s*"([^"\n]{
 
 
 class KeyFault(Exception):
-    """Missing, damaged or exposed keys; a message of one line with the remedy."""
+    """Missing, damaged or exposed keys; the message is one line and includes the remedy."""
 
 
 class KeyPair(NamedTuple):
@@ -95,7 +95,7 @@ def load_rig_keys(folder: Path) -> RigKeys:
     if len(names_by_key) > _MAX_LEARNER_KEYS:
         raise KeyFault(f"{learners_folder}: more than {_MAX_LEARNER_KEYS} keys")
     if z85.decode(pair.public) in names_by_key:
-        raise KeyFault(f"{folder / SECRET_FILE}: also the key of a learner; the keys of rig and learner were exchanged")
+        raise KeyFault(f"{folder / SECRET_FILE}: also the key of a learner; the keys of rig and learner were swapped")
     return RigKeys(pair, names_by_key)
 
 
@@ -104,7 +104,7 @@ def load_learner_keys(folder: Path) -> LearnerKeys:
     folder = _resolve_folder(folder, LEARNER_FOLDER)
     keys = LearnerKeys(_read_pair(folder / SECRET_FILE), _read_public_key(folder / RIG_PUBLIC_FILE))
     if keys.pair.public == keys.rig:
-        raise KeyFault(f"{folder / SECRET_FILE}: also the key of the rig; the keys of rig and learner were exchanged")
+        raise KeyFault(f"{folder / SECRET_FILE}: also the key of the rig; the keys of rig and learner were swapped")
     return keys
 
 
@@ -116,7 +116,7 @@ def write_key(path: Path, pair: KeyPair, *, with_secret: bool, owner: str) -> No
         lines.append(f'    secret-key = "{pair.secret.decode()}"')
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(fd, "w", encoding="ascii") as file:
-        os.fchmod(fd, 0o600)  # whatever the umask
+        os.fchmod(fd, 0o600)  # regardless of the umask
         file.write("\n".join(lines) + "\n")
         file.flush()
         os.fsync(fd)
@@ -128,7 +128,7 @@ def generate_key_pair() -> KeyPair:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise KeyFault unless a folder exists, belongs to this user and is closed to others."""
+    """Raise KeyFault unless a folder exists, belongs to this user and is inaccessible to others."""
     _check_folder(folder)
 
 

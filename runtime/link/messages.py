@@ -21,18 +21,18 @@ MAX_REPLY_HEADER_BYTES: Final = 1024 * 1024
 """Limit on a header, which may hold a rig's complete configuration."""
 MAX_PAYLOAD_BYTES: Final = 8 * 1024 * 1024
 MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024 + 64 * 1024
-"""Limit on a frame to the rig: the largest admissible policy, and some margin."""
+"""Limit on a frame to the rig: the largest admissible policy plus some margin."""
 MAX_ROWS: Final = 65_536
-"""Maximum rows in one answer to a Pull."""
+"""Maximum number of rows in one answer to a Pull."""
 MAX_FEEDBACK_EXPERIENCES: Final = 262_144
-"""Maximum experiences in one batch of feedback."""
+"""Maximum number of experiences in one batch of feedback."""
 
 MAX_RULINGS: Final = 16
-"""Maximum probation results in one answer to a Pull."""
+"""Maximum number of probation results in one answer to a Pull."""
 MAX_CLOSED_EPISODES: Final = 64
-"""Maximum closed training episodes in one answer to a Pull: the last ones."""
+"""Maximum number of closed training episodes in one answer to a Pull: the most recent ones."""
 MAX_REASON: Final = 300
-"""Maximum characters of a probation result's reason."""
+"""Maximum number of characters in a probation result's reason."""
 
 VERSION: Final = "version"
 """Code of a refusal: the versions of the two ends differ."""
@@ -50,7 +50,7 @@ Kind = Annotated[str, msgspec.Meta(max_length=16)]
 
 
 class Attach(msgspec.Struct, frozen=True, tag="attach"):
-    """First message of a learner, also after a reconnection.  ``version`` has the same position in every version."""
+    """First message of a learner on each connection.  ``version`` has the same position in every version."""
 
     version: int = LINK_VERSION
     session: Token = b""
@@ -140,9 +140,9 @@ class Rows(msgspec.Struct, frozen=True, tag="rows"):
     """Writes in order; one payload: ``Storage.rows`` as little-endian uint32."""
 
     upto: int
-    """Write number after these rows."""
+    """Number of the last write once these rows have been applied."""
     inserted: int
-    """Write number of the rig."""
+    """Number of the rig's last write."""
     closed: int
     ending: bool = False
     """Whether the run is over and no more rows follow."""
@@ -212,7 +212,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 
     reason: str
     code: str = ""
-    """Reason for programs: VERSION, UNKNOWN or LEASE."""
+    """Reason in a form for programs: VERSION, UNKNOWN or LEASE."""
 
 
 RequestMessage = Attach | Pull | Confirm | Feedback | Offer | Done | Leave
@@ -234,7 +234,7 @@ def decode_request(data: bytes) -> RequestMessage:
         raise msgspec.DecodeError(f"header of {len(data)} bytes")
     try:
         request: RequestMessage = _REQUEST_DECODER.decode(data)
-    except (UnicodeDecodeError, RecursionError) as error:  # msgspec accepts these two
+    except (UnicodeDecodeError, RecursionError) as error:  # msgspec lets these two through
         raise msgspec.DecodeError(str(error)) from None
     return request
 

@@ -1,4 +1,4 @@
-"""Limits of TCP connections, data in flight, and authentication.
+"""Limits on TCP connections and on data in flight, and authentication.
 
 ``ZapHandler`` answers ZeroMQ's authentication requests (ZAP, RFC 27) for CURVE, in the server's thread between requests
 of learners.  pyzmq's authenticator would add a thread that blocks every handshake if it dies, and that competes for the
@@ -20,17 +20,17 @@ import zmq
 from onrig.runtime.link.keys import fingerprint
 
 HANDSHAKE_TIMEOUT_S: Final = 10.0
-"""Timeout of a greeting, and of the first complete request once ZeroMQ serves the connection."""
+"""Timeout for a greeting, and for the first complete request once ZeroMQ serves the connection."""
 INCOMPLETE_MESSAGE_TIMEOUT_S: Final = 5.0
-"""Timeout of an unfinished message that fills the shared buffer."""
+"""Timeout for an unfinished message that fills the shared buffer."""
 MAX_FRAMES_IN_FLIGHT: Final = 256
-"""Maximum frames of one connection not yet received by the rig; a request has at most five, a heartbeat comes every 2
-s."""
+"""Maximum number of frames of one connection not yet received by the rig; a request has at most five, and a heartbeat
+is sent every 2 s."""
 MAX_BYTES_IN_FLIGHT: Final = 10 * 1024 * 1024
-"""Maximum bytes of one connection not yet received by the rig: room for two of the largest requests."""
+"""Maximum number of bytes of one connection not yet received by the rig: room for two of the largest requests."""
 MAX_TOTAL_BYTES_IN_FLIGHT: Final = 24 * 1024 * 1024
 MAX_REPLY_BYTES: Final = 9 * 1024 * 1024
-"""Maximum bytes of unsent replies per connection: one of the largest."""
+"""Maximum number of bytes of unsent replies per connection: one of the largest replies."""
 MAX_TOTAL_REPLY_BYTES: Final = 24 * 1024 * 1024
 FRAME_OVERHEAD_BYTES: Final = 128
 """Memory overhead of a frame."""
@@ -164,8 +164,9 @@ _N_REQUEST_FRAMES: Final = 7
 def zap_reply(request: Sequence[bytes], names_by_key: Mapping[bytes, str], domain: bytes = ZAP_DOMAIN) -> list[bytes]:
     """Reply to a ZAP request: version, request id, status, text, user id, metadata.
 
-    ``names_by_key``: by public key (32 bytes).  The user id attached to every message is ``NAME:FINGERPRINT``.
-    Anything other than a CURVE request for our domain with an allowed key is refused (status 400).
+    ``names_by_key``: learners' names by public key (32 bytes).  The user id attached to every message is
+    ``NAME:FINGERPRINT``.  Anything other than a CURVE request for our domain with an allowed key is refused (status
+    400).
     """
     request_id = request[1] if len(request) > 1 else b""
     if len(request) != _N_REQUEST_FRAMES or request[0] != _ZAP_VERSION:

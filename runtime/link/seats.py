@@ -45,8 +45,8 @@ _LIMITS: Final = (
 
 
 def surplus_connections(connections: Iterable[PendingConnection]) -> list[PendingConnection]:
-    """List the connections beyond the limits: for the address with the most in a stage, the longest silent or the
-    oldest."""
+    """List the connections beyond the limits: of the address with the most in a stage, the longest silent or the oldest
+    first."""
     groups_by_stage: dict[Stage, dict[str, list[PendingConnection]]] = defaultdict(lambda: defaultdict(list))
     for connection in connections:
         groups_by_stage[connection.stage][connection.address].append(connection)
@@ -79,8 +79,8 @@ def next_assignment(connections: Collection[PendingConnection], now_s: float) ->
     """Return the next assignment, if any; call until it returns None.
 
     The address with the fewest seats comes first. Without a free seat, the one held longest is reassigned after
-    MIN_SEAT_TENURE_S: a seat of the same address if that has its full share, otherwise of the address with the most
-    seats.
+    MIN_SEAT_TENURE_S: a seat of the same address if that address has its full share, otherwise one of the address with
+    the most seats.
     """
     seated_connections = [c for c in connections if c.stage is Stage.SEATED]
     queues: dict[str, list[PendingConnection]] = defaultdict(list)

@@ -37,7 +37,7 @@ _MAX_REQUESTS_PER_TURN: Final = 64
 _MAX_BYTES_PER_TURN: Final = 8 * 1024 * 1024
 """Limit on bytes read and written per turn."""
 _MAX_FRAMES: Final = 5
-"""Maximum frames: request id, header, and at most three payloads; further frames are discarded."""
+"""Maximum number of frames: request id, header, and at most three payloads; further frames are discarded."""
 _EXPENSIVE_REQUESTS: Final = (Offer, Confirm)
 """Requests that take milliseconds; one of them ends a turn."""
 _MAX_QUEUED_MESSAGES: Final = 4

@@ -16,7 +16,7 @@ from onrig.runtime.run_config import RunConfig
 
 _MAX_READ_BYTES: Final = 1 << 16
 _MAX_EVENT_AGE_S: Final = 5.0
-"""Maximum age of an event, which limits errors after a change of the host's clock."""
+"""Maximum age of an event, which limits the errors caused by a change of the host's clock."""
 
 
 class StateAndEventReader:

@@ -14,7 +14,8 @@ from onrig.runtime.log.staged_file import StagedFile
 from onrig.runtime.log.steps import StepMessages
 
 FORMAT_VERSION: Final = "2"
-"""Version of the channels and their schemas, in the metadata record ``onrig``.  1 had mean and std in every step."""
+"""Version of the channels and their schemas, in the metadata record ``onrig``.  Version 1 had mean and std in every
+step."""
 METADATA_NAME: Final = "onrig"
 CHUNK_BYTES: Final = 1 << 20
 _ATTACHMENTS: Final = (("config.yaml", "application/yaml"), ("meta.json", "application/json"))

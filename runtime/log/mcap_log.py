@@ -38,7 +38,7 @@ _MIN_ROOM_BYTES: Final = 16_000_000
 _BATCH_RECORDS: Final = 200
 """Records encoded per batch."""
 _MAX_CHUNKS_PER_FILE: Final = 10_000
-"""Maximum chunks per file, which bounds the writer's memory."""
+"""Maximum number of chunks per file, which bounds the writer's memory."""
 
 
 class _RecordCounts:

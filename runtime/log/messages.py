@@ -56,10 +56,10 @@ EVENT: Final = Message(
         Field("json", 5, "string"),
     ),
 )
-"""A line of ``events.jsonl``, complete in ``json``."""
+"""A line of ``events.jsonl``; ``json`` contains it in full."""
 LOOP_STATE: Final = Message("Loop", (Field("tick", 1, "fixed64"), Field("json", 2, "string")))
-"""State of the loop between two episodes, before the record ``tick``, that the records do not contain: mainly the
-exploration's. Runs resume from it, and a replay continues from it after lost records."""
+"""State of the loop between two episodes, before the record ``tick``, as far as the records do not contain it: mainly
+that of the exploration. Runs resume from it, and a replay continues from it after lost records."""
 LOG: Final = Message(
     "Log",
     (

@@ -76,8 +76,8 @@ def open_log(
 ) -> Sink:
     """Open the log requested by a configuration, in the run's ``folder``.
 
-    ``session`` identifies the loop's process: it changes with a resumption, but not with a restart of the replay
-    process. ``event`` receives the end of the log and the first failure; ``loop_state`` returns the loop's last stored
+    ``session`` identifies the loop's process: it changes when the run is resumed, but not when the replay process is
+    restarted. ``event`` reports the end of the log and the first failure; ``loop_state`` returns the loop's last stored
     state (``onrig.runtime.shm.latest``); ``reserved_names``: files of the run, whose names are never reused, even after
     deletion. Raises LogMissing if the log is requested explicitly but mcap is not installed; by default the run then
     has no log.

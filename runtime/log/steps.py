@@ -2,7 +2,7 @@
 
 All messages of a rig have the same length (`RowLayout`): every field is present and of fixed width, so that numpy
 encodes thousands at once. Any protobuf reader can decode them.  An enum's varint has two bytes here, the second usually
-0, which is valid and holds every value of a byte.
+0, which is valid and can represent every value of a byte.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class File(NamedTuple):
 
 
 def varint(value: int) -> bytes:
-    """Encode a number of at least 0 in seven bits per byte, the lowest first."""
+    """Encode a number of at least 0 in seven bits per byte, the lowest bits first."""
     encoded = bytearray()
     while value >= CONTINUATION_BIT:
         encoded.append(value & 0x7F | CONTINUATION_BIT)

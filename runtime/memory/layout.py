@@ -47,8 +47,8 @@ class Flag(enum.IntFlag):
     SYNTHETIC = 8
     """Recomputed with the plant's model (de Bruin et al. 2018, §6.2.1), not measured."""
     DEVIATES = 16
-    """The applied action differs from the choice of the policy with its full noise: the shield acted, the command was
-    late, or the policy's own noise was reduced."""
+    """The applied action differs from the one that the policy chose with its full noise: the shield acted, the command
+    was late, or the policy's own noise was reduced."""
 
 
 _TERMINATED: Final = np.uint32(Flag.TERMINATED)

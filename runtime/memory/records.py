@@ -45,7 +45,7 @@ def _load_function() -> Any:
 
 
 class Records:
-    """Rows of S trials, and the fields that a record contains.
+    """Rows of S trials and the fields that make up a record.
 
     ``rows`` (S, capacity, width) uint32 (pass a float32 array as its ``view``), C-contiguous, held by reference, not
     copied; the memory of a rig is ``storage.words[None]``.
@@ -72,8 +72,8 @@ class Records:
     def gather(self, slots: Slots, out: Floats) -> None:
         """Write the records of ``slots`` (updates, S, batch) to ``out`` (S, updates, record) float32, C-contiguous.
 
-        Raises ValueError if shapes do not match, and IndexError if a slot lies outside the memory; nothing is then
-        written.
+        Raises ValueError if shapes do not match, and IndexError if a slot lies outside the memory; nothing is written
+        in either case.
         """
         updates, trials, batch = slots.shape
         shape = (self._rows.shape[0], updates, self._record_floats)

@@ -51,7 +51,8 @@ class SeedFrom(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Maximum number of experiences (default: as many as the memory holds; for FULL, all). The configuration in a run
     folder holds the actual number."""
     sha256: str | msgspec.UnsetType = msgspec.UNSET
-    """Checksum of the experiences; others are refused. The configuration in a run folder always has it."""
+    """Checksum of the experiences; experiences with another checksum are refused. The configuration in a run folder
+    always has it."""
 
 
 class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,7 +61,7 @@ class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     strategy: str = "FIFO[Uniform]"
     """``RETENTION[SAMPLING]``, such as ``Expl(1.0)[PER+IS]`` (docs/methods.md)."""
     capacity: Annotated[int, msgspec.Meta(ge=1, le=MAX_CAPACITY)] | None = None
-    """Capacity in experiences; default 10 000 (de Bruin et al. 2018, §4), or the complete run for FULL."""
+    """Capacity in experiences; default 10 000 (de Bruin et al. 2018, §4), or the entire run for FULL."""
     capacity_bytes: int | None = None
     """Memory in bytes, including the keeper's structures; replaces ``capacity``."""
     write_probability: PositiveShare = 1.0
@@ -102,7 +103,7 @@ def selection_findings(selection: Selection, layout: Layout, *, run_length: int)
 
 
 def capacity_for(selection: Selection, layout: Layout, *, run_length: int) -> int:
-    """Return the capacity in experiences; by default FULL holds its seeds and the complete run of ``run_length``.
+    """Return the capacity in experiences; by default FULL holds its seeds and the entire run of ``run_length``.
 
     Raises ValueError if the configured bytes hold none.
     """

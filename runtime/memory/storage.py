@@ -84,12 +84,12 @@ class _LastWrites:
 
 
 class Storage(Rows):
-    """``capacity`` transitions in rows of ``layout``, allocated and touched at start.
+    """``capacity`` transitions in rows of ``layout``, allocated and touched at the start.
 
     ``cyclic``: slots are written round robin (FIFO, FULL), so that the number of a slot's last write follows from the
     counter at no cost; otherwise it is stored (8 bytes per slot, in addition to ``layout.row_bytes``).
 
-    Slots fill from 0 upwards: slots 0 ... ``stored`` - 1 are occupied, whatever the keeper.
+    Slots fill from 0 upwards: slots 0 ... ``stored`` - 1 are occupied, whichever keeper is used.
     """
 
     def __init__(self, capacity: int, layout: Layout, *, cyclic: bool = True) -> None:
@@ -98,7 +98,7 @@ class Storage(Rows):
             raise ValueError(f"cannot store {capacity} transitions with {sizes}")
         # uint32 is the base type so that copies preserve every bit: a float copy may alter a signalling NaN.
         super().__init__(layout, np.empty((capacity, layout.width), np.uint32))
-        self.words.fill(0)  # touch every page now, so that a shortage of memory appears at start
+        self.words.fill(0)  # touch every page now, so that a shortage of memory shows at the start
         self.capacity: Final = capacity
         self.inserted = 0
         """Number of writes over the lifetime of the buffer."""
@@ -165,7 +165,7 @@ class Storage(Rows):
         )
         self.inserted = number = self.inserted + 1
         last_writes = self._last_writes
-        if last_writes is not None:  # written here, because a call would be a fortieth of the insert
+        if last_writes is not None:  # inlined, because a call would take a fortieth of the insert's time
             last_writes.number_view[slot] = number
             last_writes.recent_view[number % last_writes.recent_size] = slot
         return number
@@ -199,10 +199,10 @@ class Storage(Rows):
     def changed_since(self, n_known: int, limit: int | None = None) -> Slots:
         """Return the slots written after the first ``n_known`` writes, each once, in the order of their last write.
 
-        ``changed_since(0)`` is the complete buffer from the oldest to the newest experience; ``limit`` returns only the
-        oldest slots (the next call continues from the number of the last one's write).  Cost: the number of changes;
-        beyond the last 4096 writes of a non-cyclic storage, a few passes over all slots.  Raises ValueError if
-        ``n_known`` exceeds the writes so far, in which case the mirror belongs to another buffer.
+        ``changed_since(0)`` is the entire buffer from the oldest to the newest experience; ``limit`` returns only the
+        oldest slots (the next call continues from the number of the last one's write).  Cost: proportional to the
+        number of changes; beyond the last 4096 writes of a non-cyclic storage, a few passes over all slots.  Raises
+        ValueError if ``n_known`` exceeds the writes so far, in which case the mirror belongs to another buffer.
         """
         if not 0 <= n_known <= self.inserted:
             raise ValueError(f"the mirror has {n_known} writes, but the storage only {self.inserted}")

@@ -31,11 +31,11 @@ class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     home: ClassVar[str]
     """Module and class of the sampler, as in ``onrig.learner.samplers.uniform:Uniform``."""
     trials_home: ClassVar[str] = ""
-    """Module and function that build it for many trials at once, if that is much faster than one per trial."""
+    """Module and function that build it for many trials at once, if that is much faster than building one per trial."""
     section: ClassVar[str] = ""
     """Name of its options in the ``learner`` section; empty if it has none there."""
     corrections: ClassVar[tuple[str, ...]] = ()
-    """Suffixes allowed after a plus: IS, FIS (importance sampling, full importance sampling; §3.3.2, §7.2)."""
+    """Suffixes allowed after a plus sign: IS, FIS (importance sampling, full importance sampling; §3.3.2, §7.2)."""
     parameter: ClassVar[Parameter | None] = None
     """Number in parentheses after its name; None if it takes none."""
     required_signals: ClassVar[frozenset[Signal]] = frozenset()
@@ -98,7 +98,7 @@ class SamplingParts(NamedTuple):
 
 
 def sampling_names() -> tuple[str, ...]:
-    """Return all samplings in the notation, those with a number with an example of it."""
+    """Return all samplings in the notation; those that take a number have an example of it."""
     samplings: dict[str, type[Sampling]] = registry.load_available(registry.SAMPLERS)
     return tuple(
         str(

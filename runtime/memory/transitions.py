@@ -19,8 +19,8 @@ from onrig.runtime.record import Flag as RecordFlag
 from onrig.runtime.record import Kind, Rule
 
 DEVIATION_TOLERANCE: Final = 0.05
-"""Difference between an applied and a chosen normalised action above which a transition ``DEVIATES``: more than
-rounding to counts, less than a command delayed by a noticeable part of the period."""
+"""Difference between an applied and a chosen normalised action above which a transition ``DEVIATES``: more than the
+effect of rounding to counts, less than that of a command delayed by a noticeable part of the period."""
 
 
 class Transitions(NamedTuple):
@@ -91,7 +91,7 @@ def shares_episode(first: NDArray[np.void], second: NDArray[np.void]) -> NDArray
 
 
 def is_consecutive(first: NDArray[np.void], second: NDArray[np.void]) -> NDArray[np.bool_]:
-    """Return a mask (n,) of pairs of records that make a transition, because no frame is missing between them."""
+    """Return a mask (n,) of pairs of records that form a transition, because no frame is missing between them."""
     is_valid = first["flags"] & RecordFlag.INVALID == 0
     mask: NDArray[np.bool_] = is_valid & (second["tick"] == first["tick"] + 1) & (second["frame"] == first["frame"] + 1)
     return mask

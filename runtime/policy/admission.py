@@ -40,12 +40,13 @@ Evaluator = Literal["auto", "onnxruntime"]
 
 
 class AdmissionLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits on a policy.  ``latency_is_advisory``: wall time only gives a warning (lockstep must not depend on it)."""
+    """Limits on a policy.  ``latency_is_advisory``: excess latency only causes a warning (lockstep must not depend on
+    wall time)."""
 
     max_bytes: int = 4 << 20
     max_parameters: int = 1_000_000
     max_operations: int = 4_000_000
-    """Maximum multiply-adds, or comparable operations, per run."""
+    """Maximum number of multiply-adds, or comparable operations, per run."""
     latency_budget_us: float = 200.0
     latency_is_advisory: bool = False
     evaluator: Evaluator = "auto"

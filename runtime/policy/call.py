@@ -13,7 +13,8 @@ from onrig.runtime.policy.onnx_wire import DOUBLE, DTYPES, FLOAT, INT64, Array, 
 Shape = tuple[int, ...]
 
 MAX_PARTS: Final = 64
-"""Maximum inputs or outputs of one node (Concat, Split, Min, Max), and constants in one list of axes or indices."""
+"""Maximum number of inputs or outputs of one node (Concat, Split, Min, Max), and constants in one list of axes or
+indices."""
 FLOATS: Final = frozenset({FLOAT, DOUBLE})
 _TYPE_CODES: Final[Mapping[np.dtype[np.generic], int]] = {dtype: code for code, dtype in DTYPES.items()}
 
@@ -107,7 +108,7 @@ class Call:
         return tuple(map(int, value))
 
     def flag(self, name: str, default: bool) -> bool:
-        """Return a boolean attribute; only 0 and 1, since runtimes disagree on other values."""
+        """Return a boolean attribute; only 0 and 1 are accepted, since runtimes disagree on other values."""
         value = self.integer(name, int(default))
         if value not in {0, 1}:
             raise self.refusal(f"attribute {name!r} is {value}, neither 0 nor 1")

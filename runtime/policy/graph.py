@@ -16,7 +16,7 @@ from onrig.runtime.policy.operators import check_operator, infer_result
 OPSETS: Final = range(13, 27)
 """Operator sets covered by the shape rules; older ones have axes and bounds in attributes."""
 MAX_ELEMENTS: Final = 1 << 18
-"""Total elements of all values computed in one run: 2 MiB at 8 bytes each."""
+"""Total number of elements of all values computed in one run: 2 MiB at 8 bytes each."""
 MAX_HIDDEN: Final = 4096
 """Maximum width of a hidden state."""
 

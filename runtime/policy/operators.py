@@ -2,13 +2,13 @@
 
 onnxruntime allocates and computes whatever a graph requests: a few hundred bytes with Concat or broadcasting can
 require terabytes.  Each operator therefore has a shape rule, every shape in the graph is static, and a model is refused
-by its element and operation counts before onnxruntime receives it.  This requires operators whose output shape follows
-from input shapes and constants.  The list covers exports of feed-forward networks (Gemm or MatMul and Add; activations;
-normalisation, squashing and clipping of actions; argmax over discrete actions; splitting and joining of observations;
-sine and cosine of angles; unpacking and convolution of images).  Excluded: operators with subgraphs (If, Loop, Scan),
-with data-dependent shapes (NonZero, Range, Expand, ConstantOfShape, Tile, Shape chains), with randomness (not
-replayable), or with state.
-Arithmetic is on floats only: an integer division by zero kills a process on x86 with SIGFPE.
+on the basis of its element and operation counts before onnxruntime receives it.  This requires operators whose output
+shape follows from input shapes and constants.  The list covers exports of feed-forward networks (Gemm or MatMul and
+Add; activations; normalisation, squashing and clipping of actions; argmax over discrete actions; splitting and joining
+of observations; sine and cosine of angles; unpacking and convolution of images).  Excluded: operators with subgraphs
+(If, Loop, Scan), with data-dependent shapes (NonZero, Range, Expand, ConstantOfShape, Tile, Shape chains), with
+randomness (not replayable), or with state.  Arithmetic is on floats only: an integer division by zero kills a process
+on x86 with SIGFPE.
 """
 
 from __future__ import annotations

@@ -17,12 +17,13 @@ from onrig.runtime.policy.onnx_wire import OnnxModel
 from onrig.runtime.policy.session import PolicySession
 
 BOUNDS_TOLERANCE: Final = 1e-4
-"""Tolerance of an action's limit, as a share of the half range: float32 rounding of a scaled, saturated tanh."""
+"""Tolerance on an action's limit, as a share of the half range: float32 rounding of a scaled, saturated tanh."""
 PORT_TOLERANCE: Final = 1e-4
 """Tolerance between ports, relative to values above 1: float32 rounding."""
 NATIVE_TOLERANCE: Final = 1e-5
-"""Tolerance between onnxruntime and the C library: actions in half ranges, other ports as above. Their float32 sums
-differ in order: networks of 50 to 256 units differ by up to 5e-7, a wrong operation by far more."""
+"""Tolerance between onnxruntime and the C library: actions in half ranges, other ports as above. They sum float32
+values in different orders: results of networks with 50 to 256 units differ by up to 5e-7, those of a wrong operation by
+far more."""
 _MAX_DESCRIBED: Final = 32
 """Maximum number of observations in a message; an image has hundreds."""
 RECURRENT_STEPS: Final = 200
@@ -100,7 +101,7 @@ def verify_native(
 ) -> NativeEvaluation:
     """Compare the C library's evaluation of a policy with onnxruntime's at all probe states.
 
-    parsed: the session's model; expected: result of ``probe`` for the same states.
+    ``parsed_model``: the session's model; ``expected``: result of ``probe`` for the same states.
     """
     try:
         native_session = PolicySession(session.model, native=True, parsed_model=parsed_model)

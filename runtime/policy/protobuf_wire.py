@@ -78,7 +78,7 @@ class Fields(NamedTuple):
         return spans[0] if spans else (0, 0)
 
     def text(self, field: int, max_bytes: int = MAX_NAME_BYTES) -> str:
-        """Return the singular string ``field`` of at most ``cap`` bytes, empty if absent."""
+        """Return the singular string ``field`` of at most ``max_bytes`` bytes, empty if absent."""
         return self._decode_text(self.span(field), max_bytes)
 
     def texts(self, field: int) -> tuple[str, ...]:

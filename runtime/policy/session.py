@@ -180,8 +180,8 @@ def _bind_native(model: bytes, parsed_model: OnnxModel | None) -> _BoundModel:
 class PolicySession:
     """A policy ready to run: write its inputs, call ``run``, read its outputs, all float32.
 
-    The policy is evaluated by onnxruntime, or with ``native`` by the C library; the two differ in rounding. The
-    admission decides which one a run uses.
+    The policy is evaluated by onnxruntime, or with ``native`` by the C library; the two differ in rounding. Admission
+    decides which one a run uses.
 
     Ports: ``onrig.runtime.policy.contract.ports_for``.  The arrays belong to the session and never change: write into
     them, do not replace them.  Raises ModelRefused if onnxruntime rejects the model (``format``), its ports differ

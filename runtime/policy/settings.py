@@ -22,9 +22,9 @@ class Probation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     slow_share: PositiveShare = 0.5
     """Fraction of the wall-clock period above which a policy is slow in a tick (unused in lockstep)."""
     slow_ticks: Count = 10
-    """Number of consecutive slow ticks after which the probation is failed."""
+    """Number of consecutive slow ticks after which a policy fails its probation."""
     excess_fallback: NotNegative = 0.5
     """Limit on the increase in the fallback's share of ticks compared with the predecessor; 1 or more disables the
-    check. Policies that reach new states trip: over 10 000 policies of the shipped tasks the increase remained below
-    0.35.
+    check. Policies that reach new states cause trips: over 10 000 policies of the shipped tasks the increase remained
+    below 0.35.
     """

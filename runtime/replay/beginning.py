@@ -106,8 +106,8 @@ def recover_files(
 ) -> Recovery:
     """Cut everything beyond the point from which the run in ``folder`` continues (``onrig.runtime.replay.recovery``).
 
-    Must be called before anything opens the run's files.  Raises CheckpointError, also if a file cannot be cut, which
-    raises OSError instead while the loop is running.
+    Must be called before anything opens the run's files.  Raises CheckpointError, including if a file cannot be cut;
+    while the loop is running, that raises OSError instead.
     """
     try:
         return recover(

@@ -1,9 +1,9 @@
 """Continuity between replay processes: restored state of this process, and checkpoints for its successor.
 
 There are four kinds of start.  A new run has no state.  A resumed run first returns to its last position and reports
-that to the loop (:mod:`onrig.runtime.replay.recovery`).  A process that replaces an earlier one next to a running loop
-restores the checkpoint and reads the records still in the ring again; in lockstep it first cuts the run's files back to
-the checkpoint, like a resumed run, so that everything after it is repeated bit for bit.
+that to the loop (:mod:`onrig.runtime.replay.recovery`).  A process that replaces an earlier one while the loop is
+running restores the checkpoint and reads the records still in the ring again; in lockstep it first cuts the run's files
+back to the checkpoint, like a resumed run, so that everything after it is repeated bit for bit.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class Continuity:
         self._checkpointed_episode = -1
         """Episode of the checkpoint that this process started with, which need not be written again."""
         self._has_new_names = True
-        """Whether the names in the run folder may not be on disk yet."""
+        """Whether names in the run folder may still be missing on disk."""
         self._unsynced_policies: list[Path] = []
-        """Policies covered by the checkpoint collected last."""
+        """Policies covered by the most recently collected checkpoint."""
 
     @property
     def n_dropped(self) -> int:
@@ -118,7 +118,7 @@ class Continuity:
     def begin(self, recovery: Recovery | None) -> int:
         """Restore the run's state; return the id of the policy with which a resumed run continues, 0 without one.
 
-        ``recovery``: of a resumed run, or of a lockstep run whose replay process is replaced; otherwise None.
+        ``recovery``: recovery of a resumed run, or of a lockstep run whose replay process is replaced; otherwise None.
         """
         counts = self._upkeep.restored
         if counts is not None:
@@ -226,7 +226,7 @@ class Continuity:
         return counts is not None and counts["closed"] == episode
 
     def checkpoint_if_due(self, now_s: float) -> None:
-        """Collect a checkpoint if one is due at ``now_s``, of the monotonic clock (real time)."""
+        """Collect a checkpoint if one is due at ``now_s`` on the monotonic clock (real time)."""
         self._mark_collected(self._upkeep.checkpoint_if_due(now_s, self._content))
 
     def _mark_collected(self, is_collected: bool) -> None:

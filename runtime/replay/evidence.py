@@ -1,7 +1,7 @@
 """Comparison of a run folder with its checksums, to find files that have changed since the run wrote them.
 
-``checksums.json`` covers the files that no longer change, the newest readable checkpoint the part of the others written
-by then.  Content after that checkpoint has no checksum until the run ends.
+``checksums.json`` covers the files that no longer change; the newest readable checkpoint covers what had been written
+to the others by then.  Content after that checkpoint has no checksum until the run ends.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def faults(
 
 
 def _list_faults(folder: Path, evidence: Evidence) -> Iterator[Fault]:
-    """Yield faults of the list of checksums; runs of earlier versions have neither a list nor an identity."""
+    """Yield faults in the list of checksums; runs of earlier versions have neither a list nor an identity."""
     if evidence.file_list.problem and (evidence.point is not None or run_identity(folder)):
         yield Fault(CHECKSUM_FILE, evidence.file_list.problem, Grade.NOTED)
 
@@ -126,7 +126,7 @@ def _identity_faults(folder: Path, evidence: Evidence) -> Iterator[Fault]:
 def _file_faults(folder: Path, evidence: Evidence, is_wanted: Callable[[str], bool]) -> Iterator[Fault]:
     listed_files, point = evidence.file_list.files, evidence.point
     growing_files = {} if point is None else {name: e for name, e in point.files.items() if name not in listed_files}
-    # The replay process lists the files at its end; until the list is final, the supervisor still adds events.
+    # The replay process lists the files when it ends; until the list is final, the supervisor still adds events.
     may_grow = {*growing_files, *(() if evidence.file_list.is_final else (_EVENTS_FILE,))}
     for name, extent in (*listed_files.items(), *growing_files.items()):
         problem = difference(folder / name, extent, may_be_longer=name in may_grow) if is_wanted(name) else None

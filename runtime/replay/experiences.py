@@ -22,7 +22,7 @@ TdErrorCallback = Callable[[Slots, NDArray[np.uint32], NDArray[np.float32]], Non
 class Memory:
     """Memory owned by the replay process; learners mirror ``storage`` write by write.
 
-    A ``resynthesiser`` replaces some experiences by synthetic ones before they are written (de Bruin et al. 2018,
+    A ``resynthesiser`` replaces some experiences with synthetic ones before they are written (de Bruin et al. 2018,
     §6.2.1).
     """
 

@@ -36,10 +36,10 @@ from onrig.runtime.run_state.folder_access import FolderBusy, claim
 from onrig.runtime.run_state.report import report
 
 _CLAIM_TIMEOUT_S: Final = 20.0
-"""Timeout of the wait for a hung predecessor to release the folder; after it the process does not start."""
+"""Timeout for a hung predecessor to release the folder; if it expires, the process does not start."""
 
 _LEARNER_WARNING_S: Final = 10.0
-"""Time without a learner after which a rig without a local one reports its address."""
+"""Time without a learner after which a rig without a local learner reports its address."""
 
 
 def _describe_resumption(process: ReplayProcess) -> str:

@@ -23,9 +23,10 @@ from onrig.runtime.shm.ring import RingReader
 _MIN_PAUSE_MS: Final = 1
 _MAX_PAUSE_MS: Final = 8
 _READ_INTERVAL_S: Final = 0.02
-"""Interval of reading: a batch of records costs hardly more than one, and single records at 500 Hz keep a core busy."""
+"""Interval between reads: a batch of records costs hardly more than one, and single records at 500 Hz keep a core
+busy."""
 _MAX_WAITING: Final = 64
-"""Number of waiting records that are read immediately."""
+"""Number of waiting records that triggers an immediate read."""
 
 
 class Pace(Protocol):

@@ -49,8 +49,8 @@ NAME: Final = "replay"
 """Name of the process in reports."""
 _PROGRESS_INTERVAL_S: Final = 0.25
 _NOTIFY_TIMEOUT_S: Final = 5.0
-"""Grace period for busy learners at shutdown; those silent for long are not awaited.  A remote learner that is not
-notified keeps trying to reconnect."""
+"""Grace period for busy learners at shutdown; those that have been silent for long are not awaited.  A remote learner
+that is not notified keeps trying to reconnect."""
 _FULL_DISK_TIMEOUT_S: Final = 5.0
 """Timeout for writing the last rows to a full disk."""
 _LEARNER_TIMEOUT_S: Final = 20.0
@@ -258,7 +258,7 @@ class ReplayProcess:
             self._events.write("connections_ended", address=address, why=reason, connections=connections)
 
     def _replace_learner(self) -> None:
-        """Lockstep: handle a new learner that replaces the one of the last episodes."""
+        """Lockstep: handle a new learner that replaces the learner of the last episodes."""
         if not self._pace.n_uncovered:
             raise RestartFromCheckpoint
         self._parts.requests.admit_replacement()

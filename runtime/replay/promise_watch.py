@@ -2,8 +2,8 @@
 
 For each episode, the test uses the fraction of steps whose next measurement none of those plants explains.  The promise
 is withdrawn when ``MIN_EXCEEDING_EPISODES`` of the last ``WINDOW`` episodes exceed the claimed fraction.  If a covered
-plant exceeds it in an episode with probability p, a window does by chance in at most
-``WINDOW`` p / ``MIN_EXCEEDING_EPISODES`` of all cases (Markov's inequality, for any dependence between episodes).
+plant exceeds it in an episode with probability p, a window does so by chance in at most ``WINDOW`` p /
+``MIN_EXCEEDING_EPISODES`` of all cases (Markov's inequality, for any dependence between episodes).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def false_alarm_rate(rate: float) -> float:
 
 
 class PromiseWatch:
-    """Compares the records with the promise; withdraws the promise once, by an event and a call of ``withdraw``."""
+    """Compares the records with the promise; withdraws the promise once, with an event and a call to ``withdraw``."""
 
     def __init__(
         self,
@@ -86,7 +86,8 @@ class PromiseWatch:
         *,
         withdrawn: bool = False,
     ) -> None:
-        """``claimed``: permitted share of unexplained steps in an episode; ``withdrawn``: already withdrawn."""
+        """``claimed``: permitted share of unexplained steps in an episode; ``withdrawn``: whether it was withdrawn
+        before."""
         self._basis, self._check, self._event, self._withdraw = promise.basis, check, event, withdraw
         self._test = SlidingWindowTest(claimed)
         self._pending_records: list[NDArray[np.void]] = []

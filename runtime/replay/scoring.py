@@ -34,7 +34,7 @@ class Terms:
         """Add the terms to each record whose transition is completed by the next one of ``records``; others are
         unchanged.
 
-        Raises TermFailed, also for a non-finite reward.
+        Raises TermFailed, including for a non-finite reward.
         """
         first, second = records[:-1], records[1:]
         scored_indices = np.flatnonzero(

@@ -29,7 +29,7 @@ class SettleDriver:
         self.opposed: float | None = None
 
     def drive(self, observation: Sequence[float], elapsed_s: float) -> Action:
-        """Return the braking command, or that of the push at the beginning of a later attempt."""
+        """Return the braking command, or the push's command at the beginning of a later attempt."""
         velocity = observation[self._velocity_index]
         if self._attempt > 1 and elapsed_s < self._push_s:
             fraction, self.opposed = 1.0 if self._attempt % 2 == 0 else -1.0, None
@@ -84,8 +84,8 @@ class DrawDriver:
         return action
 
     def _current_goal(self, x: float, v: float, via: float) -> float:
-        """Return the goal: the start once the ball is slow at ``via``, otherwise ``via``, also if it turns back on
-        its way."""
+        """Return the goal: the start once the ball is slow at ``via``, otherwise ``via``, even if it turns back on its
+        way."""
         direction = 1.0 if via > self._start else -1.0
         distance_ahead, speed = direction * (x - self._start), -direction * v
         slow_speed = 0.25 * self._reset.speed

@@ -1,6 +1,6 @@
 """Section ``task.reset``: reset controllers for rigs that cannot reset themselves to the start (``task.start``).
 
-All values are in SI units and refer to the rig's names.
+All values are in SI units; names are those of the rig's observations and actuators.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Driver(Protocol):
     """Magnitude opposed by the last action at full effort; None below full effort."""
 
     def begin(self, attempt: int) -> None:
-        """Clear the state of the previous attempt; attempts count from 1."""
+        """Clear the state of the previous attempt; attempts are numbered from 1."""
 
     def drive(self, observation: Sequence[float], elapsed_s: float) -> Action:
         """Return the action (m,) for an observation (n,), both in SI units, ``elapsed_s`` after the attempt's start."""
@@ -134,7 +134,7 @@ class Draw(Reset, frozen=True, forbid_unknown_fields=True, tag="draw", kw_only=T
     reach: Positive
     """c2 of that pull (m^2)."""
     lever: Positive = 0.004
-    """Minimum distance of a coil that may pull (m)."""
+    """Minimum distance at which a coil may pull (m)."""
 
     def problems(self, start: Mapping[str, float], rig: Rig) -> Iterator[tuple[str, str]]:
         """List missing or unsuitable signals and coils."""

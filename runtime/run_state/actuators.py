@@ -23,11 +23,11 @@ class Actuators(NamedTuple):
     """State of the actuators, read from the board; times are the host's monotonic clock in ns."""
 
     safe_ns: int
-    """Receipt of the newest frame that shows them safe; 0 if none since the device was armed."""
+    """Time of receipt of the newest frame that shows them safe; 0 if none since the device was armed."""
     since_ns: int
-    """Receipt of the first of those frames."""
+    """Time of receipt of the first of those frames."""
     answered_ns: int
-    """Receipt of the frame that the last command answers; 0 if none was sent."""
+    """Time of receipt of the frame that the last command answers; 0 if none was sent."""
     hold_ns: int
     """Time for which the device's lease keeps that command in force; 0 if no lease runs."""
     loop_has_ended: bool
@@ -54,7 +54,7 @@ class Actuators(NamedTuple):
         return self.answered_ns == 0
 
     def unconfirmed_message(self, now_ns: int, now_unix_s: float) -> str:
-        """Return one line on actuators that no frame shows safe; ``now_*``: both clocks at the same moment."""
+        """Return one line about actuators that no frame shows safe; ``now_*``: both clocks at the same moment."""
         if self.is_unused:
             return f"{_NO_SAFE_FRAME_TEXT}, and no command was sent to it"
         if not self.hold_ns:
@@ -66,7 +66,7 @@ class Actuators(NamedTuple):
         return f"{_NO_SAFE_FRAME_TEXT}; the device's lease {verb} at {clock} ({bound})"
 
     def final_verdict(self, code: int, now_ns: int, now_unix_s: float) -> tuple[int, str]:
-        """Return exit code and line on the actuators at the end of a run; the code is 0 only if confirmed."""
+        """Return the exit code at the end of a run, and a line about the actuators; the code is 0 only if confirmed."""
         if self.safe_ns:
             return code, SAFE_TEXT
         if self.is_unused:

@@ -61,7 +61,8 @@ def measure(
 
 
 def difference(path: Path, expected: FileChecksum, *, may_be_longer: bool = False) -> str | None:
-    """Describe how a file differs from ``expected``; None if it does not. ``may_be_longer``: it may be longer."""
+    """Describe how a file differs from ``expected``; None if it does not. ``may_be_longer``: whether it may be
+    longer."""
     if not path.exists():
         return "is missing"
     if not path.is_file():

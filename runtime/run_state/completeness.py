@@ -1,10 +1,10 @@
-"""Completeness of a run's data over all its sessions, checked at its end.
+"""Completeness of a run's data over all its sessions, checked at the end of the run.
 
 * *Rows*: ``episodes.csv`` has one row for each training and evaluation episode that the loop closed, in order.
 * *Experiences*: every step record that the loop wrote was read, and the memory on disk covers it.
 * *Policies*: ``policies/`` has every policy that acted in an episode of the rows, unchanged.
 * *Log*: unless disabled or ended by a configured limit, it has every record read.
-* *Files*: no file is missing, truncated, or was found damaged when the run was resumed.
+* *Files*: no file is missing or truncated, and none was found damaged when the run was resumed.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Account(NamedTuple):
 
 
 class FolderContents(NamedTuple):
-    """Content of a run folder at the end."""
+    """Content of a run folder at the end of the run."""
 
     rows: int
     sequence_gap: str = ""

@@ -165,7 +165,7 @@ class StoredRows(NamedTuple):
 
 
 def read_rows(path: Path) -> StoredRows:
-    """Read ``episodes.csv`` (empty if missing); ValueError for an invalid line between rows."""
+    """Read ``episodes.csv`` (empty if missing); raises ValueError for an invalid line between rows."""
     if not path.exists():
         return StoredRows([], [], 0)
     data = read_file(path, MAX_TABLE_BYTES)
@@ -243,7 +243,7 @@ class EpisodeFile:
         self._file = path.open("ab", buffering=0)
         self._unwritten_data = bytearray() if self._file.tell() else bytearray(_format_line(COLUMNS))
         self._row_ends: deque[int] = deque()
-        """End of each waiting row in ``_unwritten_data``."""
+        """End of each pending row in ``_unwritten_data``."""
         self.flush()
 
     @property
@@ -252,8 +252,8 @@ class EpisodeFile:
         return len(self._row_ends)
 
     def append(self, row: EpisodeRow) -> None:
-        """Write one row; floats with all digits, so that equal runs give equal files; None as empty. A repeated row of
-        an episode, from a restarted replay process that reads records again, is ignored.
+        """Write one row; floats with all digits, so that equal runs give equal files; None as an empty field. A
+        repeated row of an episode, from a restarted replay process that reads records again, is ignored.
         """
         if self.last is not None and _sort_key(row) <= _sort_key(self.last):
             return
@@ -264,7 +264,7 @@ class EpisodeFile:
         self.flush()
 
     def flush(self) -> bool:
-        """Write the waiting rows; return True if all have been written."""
+        """Write the pending rows; return True if all have been written."""
         while self._unwritten_data:
             try:
                 n_written = self._file.write(self._unwritten_data) or 0

@@ -45,7 +45,7 @@ class Origin(enum.Enum):
 
     @property
     def max_text_length(self) -> int:
-        """Maximum characters per field."""
+        """Maximum number of characters per field."""
         return 300 if self is Origin.PEER else 1000
 
 
@@ -168,7 +168,7 @@ class EventAggregator:
         return pending
 
     def remaining(self) -> list[PendingEvent]:
-        """Return the remaining aggregated events, at the end."""
+        """Return the remaining aggregated events, at the end of the run."""
         windows, self._windows = self._windows, {}
         return [event for window in windows.values() for event in self._close_window(window)]
 
@@ -190,7 +190,7 @@ def _sum_fields(kind: Kind, previous: PendingEvent | None, fields: Fields) -> di
 
 
 _MAX_PENDING_LINES: Final = 1000
-"""Maximum lines buffered while the disk is full; beyond it the oldest are dropped, essential ones last."""
+"""Maximum number of lines buffered while the disk is full; beyond it the oldest are dropped, essential ones last."""
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -246,7 +246,7 @@ class EventFile:
         return n_bytes + sum(len(line) for line, _ in self._unwritten_lines)
 
     def _drop(self, kind: str) -> None:
-        """Count a dropped event; report at the 1st, 2nd, 4th, ... and at the end."""
+        """Count a dropped event; report the counts at the 1st, 2nd, 4th, ... and at the end."""
         self._dropped_counts[kind] += 1
         if self._dropped_counts.total() >= 2 * self._n_reported_drops:
             self._report_dropped()

@@ -330,7 +330,7 @@ def is_unfit(state: State) -> bool:
 
 
 def precedes_arming(state: State) -> bool:
-    """Whether a frame was sampled before the device took the request to arm; False if it reports a fault."""
+    """Whether a frame was sampled before the device processed the request to arm; False if it reports a fault."""
     return not is_faulted(state) and not state.status & Status.ARMED
 
 

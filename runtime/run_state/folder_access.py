@@ -60,7 +60,7 @@ def check_folder(folder: Path) -> None:
 
 
 class FolderBusy(Exception):
-    """Raised if another process still writes to the folder, e.g. that of a run that has just ended."""
+    """Raised if another process still writes to the folder, e.g. a process of a run that has just ended."""
 
 
 def claim(folder: Path, timeout_s: float) -> int:

@@ -48,7 +48,7 @@ def use_plain_output() -> None:
 
 
 def report(source: str, kind: str, message: str = "", **values: float | int | str | bool | None) -> bool:
-    """Write one report, cut beyond 4 KiB; dropped (False) if the pipe is closed or full."""
+    """Write one report, truncated beyond 4 KiB; dropped (False) if the pipe is closed or full."""
     if _uses_plain_output:
         print(f"{source}: {message}", file=sys.stderr if kind in ("warning", "error") else sys.stdout, flush=True)
         return True

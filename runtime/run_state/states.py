@@ -49,7 +49,7 @@ class Event(enum.Enum):
     STOP = "stop"
     """First Ctrl-C, SIGTERM, key q, ``onrig stop``."""
     STOP_NOW = "stop_now"
-    """Second Ctrl-C, SIGQUIT, key space, ``onrig stop --now``."""
+    """Second Ctrl-C, SIGQUIT, space bar, ``onrig stop --now``."""
     FADED = "faded"
     TRIP = "trip"
     """A fault occurred; the event carries its name."""

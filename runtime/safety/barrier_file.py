@@ -47,7 +47,7 @@ class BarrierTest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     breaches: Annotated[int, msgspec.Meta(ge=0)]
     """Episodes in which an observation left its envelope."""
     rate: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
-    """Upper bound of the share of episodes with a breach, at ``confidence``."""
+    """Upper bound on the share of episodes with a breach, at ``confidence``."""
     confidence: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)]
     outside: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
     """Largest share of an episode's steps whose next measurement is not explained by any plant of the computation."""
@@ -129,7 +129,8 @@ def decode_barrier(data: bytes) -> Barrier:
 
 
 def read_barrier(path: str, sha256: str = "") -> Barrier:
-    """Read a table, once per process; raises ValueError, also if its SHA-256 is not ``sha256`` (empty: any)."""
+    """Read a table, once per process; raises ValueError if it is invalid or its SHA-256 is not ``sha256`` (empty:
+    any)."""
     try:
         data = read_file(Path(path), MAX_BARRIER_BYTES)
     except OSError as error:

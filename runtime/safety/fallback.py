@@ -19,7 +19,8 @@ Controller = Callable[[Sequence[float]], tuple[float, ...]]
 
 
 class Damp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="damp", tag_field="kind"):
-    """Proportional brake: the safe value at rest, the opposing end of the range from the velocity ``full_at``."""
+    """Proportional brake: the safe value at rest, the opposing end of the range at a velocity of ``full_at`` or
+    more."""
 
     actuator: str
     """Name of the actuator that brakes."""
@@ -66,7 +67,7 @@ def compile_fallback(fallback: Fallback, rig: Rig) -> Controller:
 
 
 def compile_full_effort(fallback: Fallback, rig: Rig) -> Callable[[Sequence[float]], bool]:
-    """Build the predicate of observations at which the controller acts with full effort."""
+    """Build the predicate that is true for observations at which the controller acts with full effort."""
     if not isinstance(fallback, Damp):  # coils off, a held coil or the safe output are always full effort
         return lambda observation: True
     index, full_at = _index([o.name for o in rig.observations], fallback.observation), fallback.full_at

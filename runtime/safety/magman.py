@@ -42,7 +42,7 @@ from onrig.runtime.safety.promise import Basis
 Values = NDArray[np.float64]
 
 MAX_CELLS: Final = 200_000
-"""Maximum cells of a table: a track of fifty metres."""
+"""Maximum number of cells in a table: a track of fifty metres."""
 _CELL_WIDTH_M: Final = 2.5e-4
 """Width of the cells of measured positions."""
 _CELLS_PER_SPACING: Final = 6
@@ -74,13 +74,13 @@ class MagmanBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ma
     c2_spread: NotNegative | msgspec.UnsetType = msgspec.UNSET
     """Largest relative deviation of c2 from its nominal value; unset: none."""
     dead_band: NotNegative | msgspec.UnsetType = msgspec.UNSET
-    """Largest dead band of the coils (A^2): squared currents may pull only by their excess over it."""
+    """Largest dead band of the coils (A^2): only the part of a squared current that exceeds it is certain to pull."""
     spread: Quantity = 0.3
     """Largest relative deviation of each parameter from its nominal value."""
     late_us: int = 1000
-    """Longest time from a sample to the effect of its command in ordinary operation; the lease comes on top."""
+    """Longest time from a sample to the effect of its command in ordinary operation; the lease is added to it."""
     sensor_error: dict[str, NotNegative] = {}
-    """Bound of each observation's error in its unit; default: half a count of its sensor."""
+    """Bound on each observation's error in its unit; default: half a count of its sensor."""
 
     units: ClassVar[Units] = Units("m", "A^2")
     # A held command has a potential only if the pull is constant; a varying pull could add energy.
@@ -258,7 +258,7 @@ def _max_acceleration(magnets: Values, max_currents: Values, pull: float, c2: fl
 def _min_potentials(
     magnets: Values, c2: float, pull: float, low: float, high: float, position_error: float
 ) -> list[Row]:
-    """Return lower bounds of each magnet's potential for positions measured in each cell of the track."""
+    """Return lower bounds on each magnet's potential for positions measured in each cell of the track."""
     edges = low + _CELL_WIDTH_M * np.arange(math.ceil((high - low) / _CELL_WIDTH_M - 1e-9) + 1)
     max_distances = np.maximum(
         np.abs(edges[:-1, None] - position_error - magnets), np.abs(edges[1:, None] + position_error - magnets)
@@ -267,10 +267,10 @@ def _min_potentials(
 
 
 def _max_potentials(magnets: Values, c2: float, pull: float) -> list[Row]:
-    """Return upper bounds of the potentials in each cell that may contain the deepest point, from the first magnet to
+    """Return upper bounds on the potentials in each cell that may contain the deepest point, from the first magnet to
     the last."""
     width = _spacing(np.sort(magnets).tolist()) / _CELLS_PER_SPACING
-    # Cells are centred on a magnet, so that its own depth is exact.
+    # Centre a cell on the first magnet, so that the depth there is exact.
     n = math.ceil((magnets.max() - magnets.min()) / width - 1e-9) + 1
     centres = magnets.min() + width * np.arange(n)
     min_distances = np.maximum(np.abs(centres[:, None] - magnets) - 0.5 * width, 0.0)

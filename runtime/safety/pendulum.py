@@ -48,7 +48,7 @@ class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     """Plants theta'' = -A sin(theta) - D theta' + G u, with each parameter within ``spread`` of its nominal value."""
 
     angle: str
-    """Observation of the angle, 0 hanging down."""
+    """Observation of the angle, which is 0 when the pendulum hangs down."""
     velocity: str
     """Observation whose envelope is guaranteed."""
     actuator: str
@@ -60,15 +60,15 @@ class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     gain_per_v_s2: Positive
     """G = K / (R J)."""
     dead_band: NotNegative | msgspec.UnsetType = msgspec.UNSET
-    """Largest dead band of the actuator (V): voltages may act only by their excess over it."""
+    """Largest dead band of the actuator (V): only the part of a voltage that exceeds it is certain to act."""
     spread: Quantity = 0.3
     """Largest relative deviation of each parameter from its nominal value."""
     late_us: int = 1000
-    """Longest time from a sample to the effect of its command in ordinary operation; the lease comes on top."""
+    """Longest time from a sample to the effect of its command in ordinary operation; the lease is added to it."""
     plant_delay_us: int | msgspec.UnsetType = msgspec.UNSET
-    """Longest part of ``late_us`` that passes after the device's output: its safe output acts as late."""
+    """Longest part of ``late_us`` that passes after the device's output; the safe output is delayed by it as well."""
     sensor_error: dict[str, NotNegative] = {}
-    """Bound of each observation's error in its unit; default: half a count of its sensor."""
+    """Bound on each observation's error in its unit; default: half a count of its sensor."""
 
     units: ClassVar[Units] = Units("rad", "V")
     promise: ClassVar[Basis] = Basis.PROVED

@@ -90,7 +90,7 @@ class Case(NamedTuple):
     """Longest time from a sample to the effect of its command in normal operation."""
     angle_error: float
     velocity_error: float
-    """Bounds of the sensors' errors."""
+    """Bounds on the sensors' errors."""
     safe_output: float | None
     """Voltage (V) of the device's safe output; None if it releases the motor."""
 
@@ -149,7 +149,7 @@ def _curves(case: Case) -> tuple[Curve, Curve, Curve]:
 
 def largest_effect(command: Curve | float, dead_band: float) -> Curve:
     """Return the largest effect (V) of a command under a dead band up to ``dead_band``: a push counts in full, a brake
-    is reduced by the complete dead band."""
+    is reduced by the entire dead band."""
     return np.where(np.greater(command, 0.0), command, np.minimum(np.add(command, dead_band), 0.0))
 
 

@@ -85,11 +85,11 @@ class PlantBox(Protocol):
 
     @property
     def late_us(self) -> int:
-        """Longest time from a sample to the effect of its command in ordinary operation; the lease comes on top."""
+        """Longest time from a sample to the effect of its command in ordinary operation; the lease is added to it."""
 
     @property
     def sensor_error(self) -> Mapping[str, float]:
-        """Bound of each observation's error in its unit; default: half a count of its sensor."""
+        """Bound on each observation's error in its unit; default: half a count of its sensor."""
 
     @property
     def nominal(self) -> dict[str, float]:
@@ -164,7 +164,7 @@ def max_acceleration_of(box: PlantBox, context: PredictionContext) -> float | No
 
 
 def error_bound(box: PlantBox, rig: Rig, name: str) -> float:
-    """Return the bound of an observation's error: as configured, otherwise half a count of its sensor.
+    """Return the bound on an observation's error: as configured, otherwise half a count of its sensor.
 
     Raises KeyError for an estimated velocity without a configured bound.
     """
@@ -177,7 +177,7 @@ def error_bound(box: PlantBox, rig: Rig, name: str) -> float:
 
 
 def common_findings(box: PlantBox, context: PredictionContext, position_field: str) -> Iterator[Finding]:
-    """List the problems of the members common to all families; ``position_field``: the family's field of the
+    """List the problems of the members common to all families; ``position_field``: the family's field for the
     position."""
     rig, place, velocity = context.rig, box.place, box.velocity
     period_us = round(context.period_s * 1e6)
@@ -197,7 +197,7 @@ def common_findings(box: PlantBox, context: PredictionContext, position_field: s
         yield ("predicted", "late_us"), f"expected {bounds}, got {box.late_us}"
     for name in box.sensor_error:
         if name not in (place, velocity):
-            yield ("predicted", "sensor_error", name), f"expected an error bound of {place} or {velocity}"
+            yield ("predicted", "sensor_error", name), f"expected an error bound for {place} or {velocity}"
     for o in rig.observations:
         if o.name in (place, velocity) and o.derivative_of is not None and o.name not in box.sensor_error:
             yield ("predicted",), f"'{o.name}' is estimated from differences: give its bound in sensor_error"

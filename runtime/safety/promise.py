@@ -52,7 +52,7 @@ class Promise(NamedTuple):
 def promise_of(limits: Limits) -> Promise:
     """Return the promise of a configuration's limits; with a table, the sentence includes its numbers.
 
-    A family of plants without a ``promise`` has that of a measured envelope.
+    A family of plants without a ``promise`` has the promise of a measured envelope.
     """
     if not limits.envelope:
         return Promise(Basis.NONE, _SENTENCE_BY_BASIS[Basis.NONE])

@@ -103,7 +103,8 @@ class Jerk:
     def bound(
         self, command: Sequence[float], output: Sequence[float], previous_output: Sequence[float]
     ) -> BoundedCommand:
-        """Bound the jerk of a command within range and rate; ``previous_output``: a period before ``output``."""
+        """Bound the jerk of a command within range and rate; ``previous_output``: the output a period before
+        ``output``."""
         bounded_command, amount = [], 0.0
         for value, last_value, previous_value, (max_change, low, high, step, half_range) in zip(
             command, output, previous_output, self._parameters, strict=True

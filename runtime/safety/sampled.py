@@ -1,7 +1,7 @@
 """Prediction from a sampled barrier: a command needs a margin in the table of ``onrig safety --barrier``.
 
-The table covers any plant of up to four states; its promise rests on plants drawn from the stated uncertainty, not on a
-proof (``runtime/SAFETY.md``).
+The table covers any plant with up to four states; its promise rests on plants drawn from the stated uncertainty, not on
+a proof (``runtime/SAFETY.md``).
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ class SampledBox(
     velocity: str
     """Its rate."""
     uncertainty: dict[str, Interval]
-    """[low, high] of each uncertain parameter of the plant; the others have the plant's values."""
+    """[low, high] of each uncertain parameter of the plant; the other parameters have the values in ``plant``."""
     plant: dict[str, object] | UnsetType = UNSET
     """Plant by its ``kind``, as in ``device.twin.plant``; default: the twin's. Required for a device on a port."""
     range: dict[str, Interval] = {}
-    """Range of the table by observation; default: its envelope, a full turn for an angle that wraps, else the range
-    that drawn plants reach from the observation's range."""
+    """Range of the table by observation; default: its envelope, a full turn for an angle that wraps, otherwise the
+    range that drawn plants reach from the observation's range."""
     nodes: dict[str, Nodes] = {}
     """Number of the table's nodes by observation or actuator."""
     horizon_s: Positive = 3.0
     """Time for which each plant is simulated under the fallback, and again after the host's death."""
     late_us: int = 1000
-    """Longest time from a sample to the effect of its command in ordinary operation; the lease comes on top."""
+    """Longest time from a sample to the effect of its command in ordinary operation; the lease is added to it."""
     plant_delay_us: int | UnsetType = UNSET
-    """Longest part of ``late_us`` that passes after the device's output: its safe output acts as late."""
+    """Longest part of ``late_us`` that passes after the device's output; the safe output is delayed by it as well."""
     sensor_error: dict[str, NotNegative] = {}
-    """Bound of each observation's error in its unit; default: half a count of its sensor."""
+    """Bound on each observation's error in its unit; default: half a count of its sensor."""
     sha256: str | UnsetType = UNSET
     """Hash of the table, filled in when the configuration is read."""
 

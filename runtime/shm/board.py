@@ -43,8 +43,8 @@ class Word(enum.IntEnum):
     REALTIME = 11
     """control: 1 when the loop runs under SCHED_FIFO."""
     SAFE_NS = 12
-    """control: receipt (monotonic) of the newest state frame that shows the device disarmed with its safe output in
-    force; cleared before the device is armed."""
+    """control: time of receipt (monotonic) of the newest state frame that shows the device disarmed with its safe
+    output in force; cleared before the device is armed."""
     RESUME = 13
     """supervisor: number of requests at the keyboard to resume a paused or faulted run."""
     STOP_OUTSIDE = 14
@@ -54,9 +54,11 @@ class Word(enum.IntEnum):
     POLLS = 16
     """control: number of polls for requests; increases in every state unless the loop is stuck."""
     SAFE_SINCE_NS = 17
-    """control: receipt of the first frame as for SAFE_NS since the device was last armed; 0 together with SAFE_NS."""
+    """control: time of receipt of the first frame as for SAFE_NS since the device was last armed; 0 together with
+    SAFE_NS."""
     ANSWERED_NS = 18
-    """control: receipt of the frame that the last command answers, written before that command is sent; 0 before it."""
+    """control: time of receipt of the frame that the last command answers, written before that command is sent; 0
+    before it."""
     HOLD_NS = 19
     """control: maximum time after ANSWERED_NS for which the lease keeps that command in force; 0 if no lease runs
     (lockstep)."""

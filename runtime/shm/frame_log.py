@@ -1,7 +1,7 @@
 """Log of the last frames on the device's link, for the post-mortem of a fault.
 
-The control process writes and overwrites the oldest; any process that may map the segment can read it, even after the
-writer was killed.  Neither side waits: an overtaken reader skips the overwritten frames.
+The control process writes frames, overwriting the oldest; any process that may map the segment can read it, even after
+the writer was killed.  Neither side waits: an overtaken reader skips the overwritten frames.
 """
 
 from __future__ import annotations

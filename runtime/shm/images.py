@@ -24,14 +24,14 @@ class ImageSource(Protocol):
 
     @property
     def failure(self) -> str:
-        """Why the newest images must not be used; empty if they may."""
+        """Reason why the newest images must not be used; empty if they may be."""
 
     def read(self) -> tuple[ImageValues, ...]:
         """Return the newest image of each camera in use, and update ``failure``."""
 
 
 class BlankImages:
-    """Black images, for rehearsals of the tick and for policies that do not look at them."""
+    """Black images, for rehearsals of the tick and for policies that do not use them."""
 
     failure: Final = ""
 
@@ -103,7 +103,7 @@ class ImageReader(Images):
         self.oldest_ns: Final = [0] * len(cameras)
         """Largest age of an image that was used, by camera."""
         self.repeats: Final = [0] * len(cameras)
-        """Number of ticks that saw the image of the tick before, by camera."""
+        """Number of ticks that used the same image as the tick before, by camera."""
 
     def read(self) -> tuple[ImageValues, ...]:
         """Return the newest image of each camera: the previous one if a camera wrote during the copy."""

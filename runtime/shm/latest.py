@@ -1,6 +1,6 @@
 """Newest value in shared memory: one writer, any number of readers, wait-free.
 
-Two buffers alternate, so that a buffer is rarely read while it is written; a CRC detects those cases.  It covers
+Two buffers alternate, so that a buffer is rarely read while it is being written; a CRC detects those cases.  It covers
 version and label as well, because on weakly ordered memory the version may become visible before the content.
 """
 
@@ -15,7 +15,7 @@ from onrig.runtime.shm.segment import Segment
 _META: Final = struct.Struct("<QII")  # label, length, CRC-32
 _HEAD_BYTES: Final = 64
 _MAX_ATTEMPTS: Final = 8
-"""Attempts of a read: a preempted reader may find one buffer overwritten, and then the other."""
+"""Number of attempts per read: a preempted reader may find one buffer overwritten, and then the other."""
 
 
 def latest_bytes(max_bytes: int) -> int:

@@ -20,7 +20,7 @@ from onrig.runtime.shm.segment import Segment
 _HEAD, _TAIL, _DROPPED = 0, 8, 16  # in units of 8 bytes; on separate cache lines, each with a single writer
 _CONTROL_BYTES: Final = 8 * 24
 _MAX_TORN_READS: Final = 1000
-"""Reads of a torn record before it is skipped: at least a second, for a write that takes microseconds."""
+"""Number of reads of a torn record before it is skipped: at least a second, for a write that takes microseconds."""
 
 
 def ring_bytes(layout: RecordLayout, capacity: int) -> int:

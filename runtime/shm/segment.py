@@ -1,7 +1,7 @@
 """Shared-memory segment: a file in /dev/shm that one process owns and others map.
 
-``multiprocessing.shared_memory`` is not used: on Python 3.11 any process that attaches to a segment deletes it when
-it exits.  Here the owner creates and unlinks, and others check magic, version, schema and size when they attach.
+``multiprocessing.shared_memory`` is not used: on Python 3.11 any process that attaches to a segment deletes it when it
+exits.  Here the owner creates and unlinks the file, and others check magic, version, schema and size when they attach.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _HEADER: Final = struct.Struct("<8sII16sQ")
 HEADER_BYTES: Final = 64
 _PREFIX: Final = "onrig-"
 _locks: Final[dict[Path, int]] = {}
-"""Descriptors that lock this process's folders: in another PID namespace, as of a container, its pid says nothing."""
+"""Descriptors that lock this process's folders: in another PID namespace, such as a container's, its pid is
+meaningless."""
 
 
 class SegmentError(RuntimeError):
@@ -54,7 +55,7 @@ class Segment:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             size = HEADER_BYTES + body_bytes
-            # Not ftruncate: posix_fallocate fails now if memory is short, instead of SIGBUS during the run.
+            # Not ftruncate: posix_fallocate fails now if memory is short, instead of causing SIGBUS during the run.
             os.posix_fallocate(fd, 0, size)
             mapping = mmap.mmap(fd, size)
         finally:

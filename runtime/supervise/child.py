@@ -18,7 +18,7 @@ from onrig.runtime.run_state.report import HEARTBEAT, Report, parse_report
 
 _READ_BYTES: Final = 65536
 _MAX_READS: Final = 16
-"""Maximum reads per call, so that a process that writes endlessly cannot block the supervisor."""
+"""Maximum number of reads per call, so that a process that writes endlessly cannot block the supervisor."""
 
 
 class Child:
@@ -111,7 +111,8 @@ class Child:
                 os.killpg(self.pid, signal.SIGKILL)
 
     def end(self, grace_s: float, *, send_sigterm: bool = True) -> int:
-        """Wait ``grace_s`` for the end (after SIGTERM, if ``send_sigterm``), then kill; return the exit code."""
+        """Wait ``grace_s`` for the process to end (after SIGTERM, if ``send_sigterm``), then kill it; return the exit
+        code."""
         self._update_peak_rss()
         if send_sigterm and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)

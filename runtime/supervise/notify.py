@@ -63,7 +63,7 @@ def watchdog_interval_s(environment: MutableMapping[str, str], pid: int) -> floa
 
 
 def status_line(state: int, episode: int, n_missed: int, *, is_hung: bool) -> str:
-    """Return one line on a run for ``systemctl status``; ``state``: an ``onrig.runtime.run_state.states.State``."""
+    """Return one line about a run for ``systemctl status``; ``state``: an ``onrig.runtime.run_state.states.State``."""
     if is_hung:
         return f"HUNG: the control process has stopped ticking (episode {episode}); only the device's lease guards it"
     state_names = {s.value: s.name.lower() for s in State}

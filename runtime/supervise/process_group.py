@@ -24,7 +24,7 @@ DEVICE: Final = "device"
 CONTROL: Final = "control"
 _MIN_CAMERA_HANG_S: Final = 2.0
 _CAMERA_HANG_AGES: Final = 5
-"""Time without an image after which a camera's process is restarted, in multiples of the images' largest age."""
+"""Time without an image after which a camera's process is restarted, in multiples of the images' maximum age."""
 
 
 class StartFailed(Exception):
@@ -165,7 +165,7 @@ class ProcessGroup:
                 camera.check(now_s, progress=self._images.count(index), may_end=False)
 
     def take_cameras(self) -> list[Child]:
-        """Return the running processes of the cameras, which are not watched from now on."""
+        """Return the running processes of the cameras, which are no longer watched from now on."""
         if self._images is not None:
             self._images.close()
             self._images = None

@@ -98,7 +98,7 @@ class Requests:
 
     @property
     def reason(self) -> str:
-        """Reason for which the run was stopped."""
+        """Reason why the run was stopped."""
         reasons = {
             LIVE_VIEW: "stopped from the live view",
             TRAINER: "the program that chose the actions has ended",
@@ -143,7 +143,7 @@ class Keyboard:
         self._is_at_eof = False
 
     def __enter__(self) -> Keyboard:
-        import termios  # here and below: a run without a keyboard needs none
+        import termios  # imported here and below, because a run without a keyboard does not need it
 
         self._initial_attributes = termios.tcgetattr(self._fd)
         attributes = termios.tcgetattr(self._fd)

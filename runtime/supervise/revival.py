@@ -44,7 +44,7 @@ FIRST_HEARTBEAT_TIMEOUT_S: Final = 45.0
 """Timeout for the first sign of progress; until then CPU time counts as progress, because importing torch takes minutes
 on a busy board."""
 FIRST_HEARTBEAT_CPU_LIMIT_S: Final = 120.0
-"""The same timeout in CPU time: ten times that of the import on a slow board."""
+"""The same timeout in CPU time: ten times the CPU time of the import on a slow board."""
 _RETRY_DELAY_S: Final = 1.0
 """Delay after a failed start (no descriptors, no memory)."""
 

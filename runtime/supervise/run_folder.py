@@ -80,7 +80,7 @@ def write_run_folder(
 ) -> Callable[[], None]:
     """Create the folder and its first files, before any motion; raises FileExistsError if it is occupied.
 
-    ``facts``: further entries of ``meta.json``; ``files``: further initial files, by their path in the folder;
+    ``facts``: additional entries of ``meta.json``; ``files``: additional initial files, by their path in the folder;
     ``other_names``: what the folder may contain already.
     Returns a function that removes everything added to the folder after this call, in case the run does not start.
     """

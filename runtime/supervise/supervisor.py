@@ -34,7 +34,8 @@ from onrig.runtime.supervise.segments import create_segments, shared_bytes
 
 _START_TIMEOUT_S: Final = 60.0
 _IMMEDIATE_STOP_GRACE_S: Final = 2.0
-"""Grace period of the loop for an immediate stop; after it the loop is killed, and the lease makes its device safe."""
+"""Grace period of the loop for an immediate stop; when it expires, the loop is killed, and the lease makes its device
+safe."""
 _FADE_PERIODS: Final = 4
 _REPORT_GRACE_S: Final = 1.0
 """Time from SIGTERM to SIGKILL for a loop past its grace period: it disarms immediately if it still can."""
@@ -78,7 +79,7 @@ class Supervisor:
         self.completeness: Completeness | None = None
         """Completeness of the run's data, after its end."""
         self.actuators = ""
-        """State of the actuators at the end, as confirmed by the device."""
+        """State of the actuators at the end of the run, as confirmed by the device."""
 
     def run(self) -> tuple[int, str]:
         """Run to the end; return (exit code, reason in one line)."""

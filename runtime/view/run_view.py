@@ -141,7 +141,7 @@ class RunView:
 
 
 class RunFiles(NamedTuple):
-    """Content of a run folder, read at once; excludes the memory and the policies."""
+    """Content of a run folder, read in one pass; excludes the memory and the policies."""
 
     folder: Path
     config: RunConfig

@@ -4,7 +4,7 @@
 
 /* Single precision throughout: 24 bits are more than a sensor has, and boards without doubles in hardware are slow. */
 #define TURN 6.2833f /* rad, rounded up */
-#define TOO_FAR 2147483648.0f /* counts, the first that do not fit */
+#define TOO_FAR 2147483648.0f /* the first counts that do not fit */
 #define LARGEST 3.40282347e+38f
 
 static bool agrees(const struct onrig_signal *signal, const struct onrig_channel *channel) {

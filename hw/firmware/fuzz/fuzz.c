@@ -279,7 +279,7 @@ static void feed(struct bench *bench, const uint8_t *bytes, size_t n) {
 
 static void message(struct bench *bench) {
     uint8_t body[ONRIG_MAX_BODY] = {0}, wire[ONRIG_MAX_WIRE];
-    uint32_t kind = below(16), renewals = bench->renews ? 6 : 1; /* a session does one or the other, mostly */
+    uint32_t kind = below(16), renewals = bench->renews ? 6 : 1; /* a session mostly does one or the other */
     size_t n = kind < renewals ? renewal_body(bench, body)
                : kind < 7  ? command_body(bench, body)
                : kind < 14 ? request_body(bench, body)

@@ -1,4 +1,4 @@
-/* The magnetic manipulator's channels, scales and pins. A test holds them against configs/rigs/magman.yaml.
+/* The magnetic manipulator's channels, scales and pins. A test compares them with configs/rigs/magman.yaml.
  *
  * Pins are GPIO numbers of a Raspberry Pi Pico; not yet tested on a bench.
  */

@@ -1,4 +1,4 @@
-/* The pendulum's channels, scales and pins. A test holds them against configs/rigs/pendulum*.yaml.
+/* The pendulum's channels, scales and pins. A test compares them with configs/rigs/pendulum*.yaml.
  *
  * Pins are GPIO numbers of a Raspberry Pi Pico; not yet tested on a bench.
  */
@@ -29,7 +29,7 @@
 #define PENDULUM_PIN_IN1 4
 #define PENDULUM_PIN_IN2 5
 #define PENDULUM_PIN_ENABLE 6
-/* While disarmed, the motor brakes over the bridge, once it has been armed. false: the driver sleeps and the motor
+/* While disarmed, the motor brakes through the bridge, once it has been armed. false: the driver sleeps and the motor
  * coasts, which leaves the shield much less room (runtime/SAFETY.md); the rig then needs safe_output: released. */
 #define PENDULUM_BRAKES_DISARMED true
 

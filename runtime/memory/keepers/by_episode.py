@@ -1,4 +1,4 @@
-"""FarPolFrac, MaxKLDiv and MinError: eviction of complete episodes, by a mean over their experiences.
+"""FarPolFrac, MaxKLDiv and MinError: eviction of entire episodes, by a mean over their experiences.
 
 Source: Novati & Koumoutsakos 2019, algorithm 1, and the filters of its code.  The paper evicts an episode once the
 others exceed N experiences; for C slots, N is C less the length of the episode. Here the slots of the episode are
@@ -30,7 +30,8 @@ _NO_RECORD: Final = _NUMBER_MASK
 class _EpisodeRecords:
     """Records of the stored episodes: key for the choice, first slot, number of steps, and sum of the integers.
 
-    Arrays are (capacity,); memoryviews of them, because array items take twice as long to read and write.
+    Arrays are (capacity,); they are accessed through memoryviews, because array items take twice as long to read and
+    write.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -121,7 +122,7 @@ class ByEpisode(Keeper):
     def place(self) -> int:
         """Return the next free slot, or the next one of the episode being evicted.
 
-        An episode that fills the complete memory loses its first step.
+        An episode that fills the entire memory loses its first step.
         """
         if self._n_filled < self.capacity:
             self._n_filled += 1
@@ -193,7 +194,7 @@ class ByEpisode(Keeper):
         return terms
 
     def on_feedback(self, signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
-        """Replace the values of experiences by the latest ones."""
+        """Replace the stored values of experiences with the latest ones."""
         if signal is not self.signal:
             return
         if np.isnan(values).any():

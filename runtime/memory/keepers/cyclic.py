@@ -42,7 +42,7 @@ class Fifo(Keeper):
 
 
 class Full(Keeper):
-    """FULL DB of de Bruin et al. 2018: nothing is overwritten, so the capacity must cover the complete run.
+    """FULL DB of de Bruin et al. 2018: nothing is overwritten, so the capacity must cover the entire run.
 
     A full memory rejects and counts experiences, so that the rig keeps running and the count reveals a capacity that is
     too small.

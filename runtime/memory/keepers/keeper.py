@@ -91,15 +91,15 @@ class Keeper:
     """Constructor argument after capacity and random stream; None if there is none."""
     required_signals: ClassVar[frozenset[Signal]] = frozenset()
     bytes_per_slot: ClassVar[float] = 0.0
-    """Upper bound of the bytes per slot."""
+    """Upper bound on the bytes per slot."""
     fixed_bytes: ClassVar[int] = 0
-    """Upper bound of the bytes regardless of capacity, excluding a few hundred."""
+    """Upper bound on the bytes regardless of capacity, excluding a few hundred."""
     checkpoint_bytes_per_slot: ClassVar[float] = 0.0
     """Bytes per slot for checkpoints of its state: the stored copy, and the next one while it is written."""
     holds: ClassVar[str] = ""
     """Description of the content of its memory, for users."""
     keeps_all: ClassVar[bool] = False
-    """Whether nothing is overwritten, so that the default capacity holds the complete run."""
+    """Whether nothing is overwritten, so that the default capacity holds the entire run."""
     cyclic: bool = False
     """Whether slots are written round robin (:class:`~onrig.runtime.memory.storage.Storage`)."""
 
@@ -125,7 +125,7 @@ class Keeper:
     def on_write(self, slot: int, exploration: float, episode: int) -> None:
         """Record a new experience with this exploration magnitude in the ``slot`` returned by ``place``.
 
-        ``episode`` is the same number for all experiences of an episode, and another one for the next episode.
+        ``episode`` is the same number for all experiences of an episode, and a different one for the next episode.
         """
 
     def place_all(self, exploration: NDArray[np.floating], episode: int) -> Slots:
@@ -142,8 +142,8 @@ class Keeper:
     def on_feedback(self, signal: Signal, slots: Slots, values: NDArray[np.float32]) -> None:
         """Record the learner's latest ``values`` for ``slots`` (same length), in order; slots may repeat.
 
-        The caller drops values of experiences overwritten since (``Storage.is_current``).  Raises ValueError for a NaN
-        before any value is used.
+        The caller drops values of experiences that have been overwritten since (``Storage.is_current``).  Raises
+        ValueError for a NaN before any value is used.
         """
 
     def state(self) -> Arrays:

@@ -28,7 +28,7 @@ _LOG_FORM_TOLERANCE: Final = 1e-8
 
 
 class RankDistribution:
-    """P(j) ~ j^-alpha over the ranks 1 ... n (de Bruin et al. 2018, eq. 7): exact, without a table, in few steps.
+    """P(j) ~ j^-alpha over the ranks 1 ... n (de Bruin et al. 2018, eq. 7): exact, without a table, in a few steps.
 
     Rejection-inversion: W. Hörmann, G. Derflinger, "Rejection-inversion to generate variates from monotone discrete
     distributions", ACM TOMACS 6(3), 1996; 1 to 1.2 uniforms per draw.  The paper's code draws one of max(3, C/500) bins

@@ -29,7 +29,7 @@ class ReservedKeeper(Keeper):
         return self._keeper.nbytes
 
     def place(self) -> int:
-        """Return the next reserved slot, then those of the other keeper."""
+        """Return the next reserved slot, or the other keeper's slot once the reserved ones are filled."""
         if self._n_filled < self._n_reserved:
             self._n_filled += 1
             return self._n_filled - 1
@@ -46,8 +46,8 @@ class ReservedKeeper(Keeper):
         self._keeper.on_feedback(signal, slots[is_managed] - self._n_reserved, values[is_managed])
 
     def state(self) -> Arrays:
-        """Return the other keeper's state, extended to all slots, and the numbers of reserved slots and of filled
-        ones."""
+        """Return the other keeper's state, extended to all slots, and the numbers of reserved slots and of those
+        filled."""
         n_reserved = self._n_reserved
         state = {
             name: np.concatenate((np.zeros(n_reserved, values.dtype), values)) if self._is_per_slot(values) else values

@@ -1,7 +1,7 @@
 """The orders of ``order.ranked`` in C (``hw/native/order.c``): identical keys and slots after every change.
 
-Leaves lie in pages that are allocated at start, so that no change allocates; the bounds on time and memory are those of
-the reference.
+Leaves lie in pages that are allocated at the start, so that no change allocates memory; the bounds on time and memory
+are those of the reference.
 """
 
 from __future__ import annotations

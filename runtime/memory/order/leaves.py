@@ -15,12 +15,12 @@ MAX_MERGED_ENTRIES: Final = 592
 LEAVES_PER_BLOCK: Final = 64
 """Leaves per partial sum of counts, so that a rank is found in two short scans."""
 LEAF_BYTES: Final = 12 * MAX_LEAF_ENTRIES * 17 // 16 + 180
-"""Upper bound of a leaf's memory: arrays over-allocate by a sixteenth and never shrink."""
+"""Upper bound on a leaf's memory: arrays over-allocate by a sixteenth and never shrink."""
 
 
 class Leaves:
-    """Leaves of up to ``MAX_LEAF_ENTRIES`` keys and slots, ascending; a single leaf may hold any number of them,
-    several hold at least ``MIN_LEAF_ENTRIES`` each.
+    """Leaves of up to ``MAX_LEAF_ENTRIES`` keys and slots, ascending; a single leaf may hold any number of them; if
+    there are several, each holds at least ``MIN_LEAF_ENTRIES``.
 
     The directory holds each leaf's lower bound and count, in memory fixed for ``capacity`` entries; it shifts only when
     a leaf is split or merged.

@@ -13,9 +13,8 @@ is used if the library is not built.
 
 Bounds: every leaf holds at least ``MIN_LEAF_ENTRIES`` entries, unless there is only one; a change touches at most two
 leaves; the directory shifts only when a leaf is split or merged.  Memory per slot: 8 bytes for its key and 12 for its
-entry.
-Arrays over-allocate by a sixteenth and never shrink, so this is 22 to 27 bytes in practice and never more than
-``BYTES_PER_SLOT`` (all leaves once full and now at their minimum).
+entry.  Arrays over-allocate by a sixteenth and never shrink, so this is 22 to 27 bytes in practice and never more than
+``BYTES_PER_SLOT`` (if all leaves were once full and are now at their minimum).
 """
 
 from __future__ import annotations
@@ -34,9 +33,11 @@ from onrig.runtime.memory.order.leaves import LEAF_BYTES, LEAVES_PER_BLOCK, MAX_
 MAX_FLAT_LENGTH: Final = 16384
 """Length up to which listing all slots is faster than finding a few ranks."""
 SORT_DIVISOR: Final = 12
-"""Fewer than one slot in this many are renewed one by one, which is faster than sorting all (measured: 10 to 16)."""
+"""Slots are renewed one by one if fewer than one in this many is renewed, which is faster than sorting all (measured:
+10 to 16)."""
 MERGE_DIVISOR: Final = 24
-"""Fewer than one slot in this many are moved one by one, which is faster than merging all (measured: 24 to 100)."""
+"""Slots are moved one by one if fewer than one in this many is moved, which is faster than merging all (measured: 24 to
+100)."""
 SEQUENCE_BITS: Final = 32
 SEQUENCE_END: Final = 1 << SEQUENCE_BITS
 INFINITY_BITS: Final = 0x7F800000

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 BLOCK_SIZE: Final = 512
 ARRAY_BLOCK_SIZE: Final = 4096
 UNIFORMS_BYTES: Final = 32 * BLOCK_SIZE
-"""Upper bound of the memory of ``Uniforms``: a block of Python floats and their list."""
+"""Upper bound on the memory of ``Uniforms``: a block of Python floats and their list."""
 _WORD_MASK: Final = (1 << 64) - 1
 
 
 class Uniforms:
-    """Uniform numbers over [0, 1) from an exclusive PCG64 generator; the state is a small array."""
+    """Uniform numbers over [0, 1) from a PCG64 generator that nothing else uses; the state is a small array."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         """Take over ``rng``; raises ValueError unless it is a PCG64 generator (like ``np.random.default_rng``)."""

@@ -102,7 +102,8 @@ class RunFigures:
 
     @property
     def normalized_last20(self) -> float | None:
-        """Mean normalised performance of the last 20 training episodes; None before the first, without references."""
+        """Mean normalised performance of the last 20 training episodes; None before the first, or without
+        references."""
         values = [r.normalized for r in self._last_rows if r.normalized is not None]
         return float(np.mean(values)) if values else None
 
@@ -169,8 +170,7 @@ _BATCH_RECORDS: Final = 512
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """Content of ``timing.json``: histograms of the complete tick, its stages and (in real time) the lateness of
-    samples.
+    """Content of ``timing.json``: histograms of the entire tick, its stages and (in real time) the lateness of samples.
 
     Bin b counts durations from 2^((first + b)/8) ns up to 2^((first + b + 1)/8) ns.
     """

@@ -71,7 +71,7 @@ class TdErrorSample:
         self._generation = np.zeros(SAMPLE_POINTS, np.uint16)
 
     def record(self, slots: Slots, generations: NDArray[np.uint32], abs_td: NDArray[np.float32]) -> None:
-        """Record TD errors of current experiences, in order; the latest one of a slot counts."""
+        """Record TD errors of current experiences, in order; the latest one for a slot counts."""
         position = np.flatnonzero(slots % self.stride == 0) if self.stride > 1 else slice(None)
         index = slots[position] // self.stride
         is_sampled = index < SAMPLE_POINTS
@@ -79,7 +79,8 @@ class TdErrorSample:
         self._generation[index[is_sampled]] = generations[position][is_sampled]
 
     def select_slots(self, n_stored: int) -> Slots:
-        """List the slots to sample of the first ``n_stored``, at most SAMPLE_POINTS; the stride grows if necessary."""
+        """List the slots to sample among the first ``n_stored``, at most SAMPLE_POINTS; the stride grows if
+        necessary."""
         while (n_stored + self.stride - 1) // self.stride > SAMPLE_POINTS:
             n_kept = len(self._abs_td[::_STRIDE_GROWTH])
             self._abs_td[:n_kept] = self._abs_td[::_STRIDE_GROWTH].copy()

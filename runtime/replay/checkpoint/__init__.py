@@ -4,13 +4,13 @@ A folder (``buffer/`` of a run folder) contains the newest checkpoint, the previ
 
 * ``rows-N.seg``: experiences as exported by :meth:`Storage.rows`, appended as they are written;
 * ``order-N.seg``: the keeper's arrays of one entry per slot, first complete, then only the changed entries;
-* ``manifest-N.json``: one per checkpoint.  It names the segments and how much of each counts (length, CRC), and has
-  all small state: keeper and random streams, counts.
+* ``manifest-N.json``: one per checkpoint.  It names the segments and the part of each that counts (length, CRC), and
+  contains all small state: keeper and random streams, counts.
 
 Segments are sequences of blocks, each with a CRC-32 that continues that of the previous block, starting from the
-segment's name; the single CRC in the manifest thus covers a segment's complete content, in order.
+segment's name; the single CRC in the manifest thus covers a segment's entire content, in order.
 
-**Order of writing.**  0. fsync the outside files that the checkpoint relies on (``episodes.csv``, policies). 1. Append
+**Order of writing.**  0. fsync the other files that the checkpoint relies on (``episodes.csv``, policies). 1. Append
 after the part counted by the last manifest, fdatasync.  2. If there is a new segment, fsync the folder. 3. Write
 ``manifest.tmp``, fsync, rename to ``manifest-N.json``, fsync the folder.  4. Only then delete files that neither this
 manifest nor the previous one names.  The counted part of a segment is never rewritten.  A power cut at any moment
@@ -22,7 +22,8 @@ keeper's per-slot arrays (8 bytes per slot for TDE and Expl, 12 for eviction by 
 a copy stays in memory (``Keeper.checkpoint_bytes_per_slot``).  Encoding, CRC and fsync run in a thread that releases
 the GIL. On disk, in rows of 12 + ``Layout.row_bytes`` bytes (each figure plus at most 4096 rows): cyclic storage takes
 up to 1.5 times the capacity; otherwise a generation grows to twice the stored rows, then a new one replaces it step by
-step, together at most 3.5 times.  Order segments: up to twice the per-slot arrays in a file, at most three files.
+step; together they have at most 3.5 times the stored rows.  Order segments: up to twice the per-slot arrays in a file,
+at most three files.
 """
 
 from __future__ import annotations

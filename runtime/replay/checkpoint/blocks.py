@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 
 class CheckpointError(Exception):
-    """Checkpoint failure; a message of one line: the file, the problem, the remedy."""
+    """Checkpoint failure; the message gives the file, the problem and the remedy in one line."""
 
 
 class CorruptionError(Exception):
@@ -43,7 +43,7 @@ class Kind(enum.IntEnum):
 
 
 class Block(NamedTuple):
-    """Block to be written; its payload consists of the arrays in order, which must not change any more."""
+    """Block to be written; its payload consists of the arrays in order, which must no longer change."""
 
     kind: Kind
     table: int

@@ -91,7 +91,7 @@ class Upkeep:
         """Write the last checkpoint, and stop; ``counts`` None: write no further checkpoint."""
         self._wait()
         if counts is not None:
-            for _ in range(_FINAL_ATTEMPTS):  # the previous one may have failed and be in retry
+            for _ in range(_FINAL_ATTEMPTS):  # the previous one may have failed and be awaiting a retry
                 if self._write(counts, wait=True):
                     break
         self._writer.close()

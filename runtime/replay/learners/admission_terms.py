@@ -20,9 +20,9 @@ from onrig.runtime.run_config import RunConfig
 _PROBES: Final = 64
 _LATENCY_US: Final = 200.0
 _LATENCY_FRACTION: Final = 0.1
-"""Share of a period to which the latency limit is lowered."""
+"""Share of a period that the latency limit must not exceed."""
 _MAX_RECORDED: Final = 64
-"""Number of observations from the buffer that serve as further probe states."""
+"""Number of observations from the buffer that serve as additional probe states."""
 
 
 def admission_limits(config: RunConfig) -> AdmissionLimits:
@@ -53,7 +53,7 @@ class Examination:
         self._observations = Normalisation.from_signals(required.observations)
 
     def examine(self, model: bytes, recorded_observations: NDArray[np.float32] | None = None) -> Admitted | Refused:
-        """Check the bytes of a policy; ``recorded_observations``: (k, n), normalised, are further probe states."""
+        """Check the bytes of a policy; ``recorded_observations``: (k, n), normalised, are additional probe states."""
         probes = self._probes
         if recorded_observations is not None:
             recorded_si = self._observations.to_si(recorded_observations[:_MAX_RECORDED])

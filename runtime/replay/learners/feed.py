@@ -28,7 +28,7 @@ _MAX_STORED_RULINGS: Final = 64
 
 
 class Feed:
-    """Answers each Pull once: at once, or by `take_due_replies` when there is news or the wait of the Pull is over."""
+    """Answers each Pull once: immediately, or by `take_due_replies` when there is news or the Pull's wait is over."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory

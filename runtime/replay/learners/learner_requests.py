@@ -171,7 +171,7 @@ class LearnerRequests:
         return Reply(self._attached(reason))
 
     def _attached(self, reason: str | None) -> Attached:
-        """Return the answer to an Attach; ``reason`` for refusing the push role, None if it is granted."""
+        """Return the answer to an Attach; ``reason``: reason for refusing the push role, None if it is granted."""
         storage = self._memory.storage
         return Attached(
             run=self._identity.run,

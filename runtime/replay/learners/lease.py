@@ -1,7 +1,7 @@
 """Lease to push: many learners may mirror a rig's memory, but only one sends policies and TD errors.
 
 The first learner that requests the lease receives it.  It is released when the holder leaves, or when another learner
-requests it after the holder's connection has closed or been silent for SILENT_S.  A holder that reconnects before
+requests it after the holder's connection has closed or been silent for MAX_SILENCE_S.  A holder that reconnects before
 another request keeps it.
 """
 

@@ -11,7 +11,7 @@ from onrig.runtime.link.server import Ticket
 from onrig.runtime.replay.learners.lease import Lease
 
 _MAX_PEERS: Final = 64
-"""Maximum number of connections remembered; beyond that, the one silent for longest must attach again."""
+"""Maximum number of connections remembered; beyond that, the one that has been silent longest must attach again."""
 _MAX_SILENCE_S: Final = 5.0
 """Silence of a learner after which the run ends without waiting for it."""
 

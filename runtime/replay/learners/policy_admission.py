@@ -23,7 +23,9 @@ from onrig.runtime.shm.latest import PolicySlot
 _MAX_REMEMBERED: Final = 64
 """Maximum number of admitted, and of refused, policies remembered to answer repeated offers."""
 
-_TOO_SOON: Final = Verdict(0, accepted=False, stage=RATE, reason="too soon after the last; offer a newer one later")
+_TOO_SOON: Final = Verdict(
+    0, accepted=False, stage=RATE, reason="too soon after the last offer; offer a newer policy later"
+)
 
 EventWriter = Callable[..., None]
 K = TypeVar("K")
@@ -126,7 +128,7 @@ class PolicyAdmission:
         self.reinstate(above_id=0 if newest_policy is None else newest_policy.policy_id)
 
     def reinstate(self, above_id: int = 0) -> int:
-        """Put the newest stored policy into the slot that is still admissible and has an id above ``above_id``.
+        """Put into the slot the newest stored policy that is still admissible and has an id above ``above_id``.
 
         Returns its id, or 0 if the run has no such policy.  Its latency is not checked again.
         """
@@ -164,7 +166,7 @@ class PolicyAdmission:
     ) -> Verdict:
         """Admit or refuse a policy, and put an admitted one into the slot.
 
-        ``recorded_observations``: (k, n), normalised, from the buffer, used as further probe states.  ``learner``
+        ``recorded_observations``: (k, n), normalised, from the buffer, used as additional probe states.  ``learner``
         identifies the sender (``NAME:FINGERPRINT`` of its key) for the record; ``closed_episode`` is the last completed
         training episode.
         """
@@ -239,8 +241,8 @@ class PolicyAdmission:
         return verdict
 
     def _submit(self, policy_id: int, model: bytes, *, repeated: bool) -> None:
-        """Put a policy into the slot unless the loop has taken it or a newer one; prune files that can no longer
-        act."""
+        """Put a policy into the slot unless the loop has taken it or a newer one; prune files of policies that can no
+        longer act."""
         newest_policy = self._slot.peek() if repeated else None
         if newest_policy is None or newest_policy.policy_id < policy_id:
             self._slot.put(policy_id, model, is_native=self._native.get(policy_id, False))
@@ -310,7 +312,7 @@ class PolicyAdmission:
         return self._rolled_back.contains_id(policy_id)
 
     def note_rollback(self, policy_id: int, reason: str) -> None:
-        """Exclude a policy that the loop has rolled back from admission."""
+        """Exclude from admission a policy that the loop has rolled back."""
         digest = next((digest for digest, admitted_id in self._admitted_ids.items() if admitted_id == policy_id), None)
         if digest is None:
             try:

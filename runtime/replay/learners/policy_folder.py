@@ -66,7 +66,7 @@ class PolicyFolder:
         return self.root / f"{policy_id}.onnx"
 
     def model(self, policy_id: int) -> bytes:
-        """Read a policy; raises OSError, also if its content has changed since it was stored."""
+        """Read a policy; raises OSError if it cannot be read or its content has changed since it was stored."""
         pending_model = self._unfiled_models.get(policy_id)
         if pending_model is not None:
             return pending_model
@@ -119,7 +119,7 @@ class PolicyFolder:
     # -- pruning -----------------------------------------------------------------------------------------------------
 
     def resume(self, newest_id: int, acted: int) -> None:
-        """Continue from a checkpoint that relies on the policies up to ``newest``, of which ``acted`` acted last."""
+        """Continue from a checkpoint that relies on the policies up to ``newest_id``, of which ``acted`` acted last."""
         self.newest_id = max(self.newest_id, newest_id)
         self._unsynced_ids = {i: None for i in self._unsynced_ids if i > newest_id}
 
@@ -149,7 +149,7 @@ class PolicyFolder:
             del self._has_acted_by_id[self.last_acted_id]
 
     def remove_superseded(self, taken_id: int) -> None:
-        """Remove the policies between the last one that the loop took or that acted and the newest one."""
+        """Remove the policies after the last one that the loop took or that acted, except the newest one."""
         last_used = max(taken_id, self.last_acted_id)
         for policy_id in [
             i for i, has_acted in self._has_acted_by_id.items() if last_used < i < self.newest_id and not has_acted

@@ -125,7 +125,7 @@ class PolicyWatch:
         return self._is_on_probation and self._limits is not None and self.age_ticks >= self._limits.ticks
 
     def _reason(self) -> Reason | None:
-        """Return the reason for a failure in the last tick, as far as its record shows."""
+        """Return the reason for a failure in the last tick, as far as its record shows it."""
         if self._last_record is None:
             return None
         if self._last_record["rule"] == Rule.FINITE:

@@ -12,7 +12,7 @@ class Succession(Protocol):
 
     lockstep: bool
     is_replacement_requested: bool
-    """Whether a learner requests to push that cannot continue from the current state."""
+    """Whether a learner that cannot continue from the current state requests to push."""
 
     def is_current(self, session: bytes) -> bool:
         """Whether this session pushed last."""
@@ -65,7 +65,7 @@ class AnyLearner:
         """Do nothing."""
 
     def admit_replacement(self) -> None:
-        """Do nothing: never requested."""
+        """Do nothing, because no replacement is ever requested."""
 
     def deviation(self, updates: int) -> str | None:
         """Return None."""

@@ -32,7 +32,7 @@ SPOILED = {
     "error": (
         "pendulum",
         "limits.predicted.sensor_error={speed: 1}",
-        "of angle or velocity at limits.predicted",
+        "for angle or velocity at limits.predicted",
     ),
     "no envelope": ("pendulum", "limits.envelope={}", "expected an envelope of 'velocity' that contains 0"),
     "one-sided": (

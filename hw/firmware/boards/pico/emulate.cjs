@@ -115,7 +115,7 @@ class UsbHost {
     } else if (endpoint === 0) {
       const transfer = this.transfers[0];
       this.usb.endpointReadDone(0, transfer.data ?? new Uint8Array(0));
-      // The emulator reports a packet's last bytes only after it has told the device that they are gone.
+      // The emulator reports a packet's last bytes only after it has notified the device that they are gone.
       if (transfer.packet[0] & 0x80) this.ended.schedule(STATUS_NS);
     }
   }
