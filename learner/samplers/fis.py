@@ -36,7 +36,7 @@ def replay_tail(n: int, p: float) -> NDArray[np.float64]:
 
 
 def fis_weights(n: int, p: float, beta: float) -> NDArray[np.float64]:
-    """Tabulate w(K) = (T(K) / (sum of j = 1 ... ceil(np) of T(j) / (np)))^beta for K = 0, 1, ...; w(0) is unused.
+    """Tabulate w(K) = (T(K) / (sum over j = 1 ... ceil(np) of T(j) / (np)))^beta for K = 0, 1, ...; w(0) is unused.
 
     In the first updates of a run np is below 1 and so is every weight, as in the formula.
     """
@@ -50,7 +50,7 @@ def fis_weights(n: int, p: float, beta: float) -> NDArray[np.float64]:
 
 @lru_cache(maxsize=16)
 def _table(n: int, p: float, beta: float) -> NDArray[np.float32]:
-    """Compute ``fis_weights`` as float32, once for trials in lockstep."""
+    """Compute ``fis_weights`` as float32, only once for trials in lockstep."""
     table = fis_weights(n, p, beta).astype(np.float32)
     table.flags.writeable = False
     return table
@@ -135,7 +135,7 @@ class Fis:
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Restore a state from ``state()``; the next draws are then the same.
 
-        Raises ValueError for another capacity.
+        Raises ValueError if the state has another capacity.
         """
         counts = state["counts"]
         if counts.shape != self._counts.shape:

@@ -19,7 +19,7 @@ class Executor(Protocol):
     """Backend that runs programs; a trial's results do not depend on the others."""
 
     name: str
-    """``numpy``, or ``native`` and the variant."""
+    """``numpy``, ``native`` and the variant, or ``torch`` and the device."""
     dtype: np.dtype[np.floating]
 
     def bind(self, program: Program) -> Run:

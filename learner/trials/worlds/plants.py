@@ -108,7 +108,7 @@ class PlantWorld:
         plant: Plant | None = None,
         fixed_length: bool = False,
     ) -> None:
-        """``options``: all except ``set``, which is applied in ``config``.
+        """``options``: all apply except ``set``, which ``config`` already includes.
 
         ``plant`` replaces the twin's; its parameters may be arrays (S * E,), with one value for each actor.
         ``fixed_length``: all actors play episodes of fixed length in parallel.  Rewards are then views, filled at the
@@ -144,7 +144,7 @@ class PlantWorld:
         self._step: Final = np.zeros(A, np.int64)
         self._state = self._draws.nominal_start()
         self._signal_history: Final = np.zeros((instruments.inputs.history + 1, A, instruments.n + instruments.targets))
-        """Normalised signals, the present ones first."""
+        """Normalised signals, the current ones first."""
 
     @property
     def is_noisy(self) -> bool:
@@ -254,7 +254,7 @@ class PlantWorld:
         return self._instruments.inputs.compute(self._signal_history).reshape(*self._shape, -1).astype(self._dtype)
 
     def _noise(self) -> NDArray[np.float64] | None:
-        """Present noise (A, n + m)."""
+        """Current noise (A, n + m)."""
         return self._draws.noise(self._step)
 
 
