@@ -38,7 +38,7 @@ class Draws(NamedTuple):
 class TaskModel(msgspec.Struct, frozen=True):
     """One period of a plant and its reward, in SI units and float64, without noise, quantisation or delay.
 
-    Requires a combination without :func:`task_model_problems`.
+    Requires a rig, task and plant without :func:`task_model_problems`.
     """
 
     rig: Rig
@@ -139,7 +139,7 @@ def grid_problems(rig: Rig, task: Task, plant: Plant) -> list[str]:
     if are_starts_random(task.all_starts):
         problems.append("episodes of the task have different starts")
     if len(plant.state_names) != 2:
-        problems.append(f"grids have two states, this plant has {len(plant.state_names)}")
+        problems.append(f"grids have two states, but this plant has {len(plant.state_names)}")
     wrapped_sensors = {s.name for s in rig.sensors if s.wrap}
     if len(rig.actuators) > 1 and wrapped_sensors.intersection(plant.state_names):
         problems.append("grids for several actuators do not support a wrapped angle")

@@ -41,7 +41,7 @@ class Sharpened(NamedTuple):
 
     @property
     def has_departed(self) -> bool:
-        """Whether the plant has left the earlier identification."""
+        """Whether the plant has departed from the earlier identification."""
         return self.p_value < DEPARTURE_P_VALUE
 
 

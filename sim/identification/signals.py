@@ -63,7 +63,7 @@ def _reading_problems(rig: Rig, recording: Sequence[Stretch], reported_sensors: 
             yield f"{sensor.name} never changes its reading: check its supply and wiring"
         elif half_range and step > max(STEP_TOLERANCE * half_range, sensor.resolution):
             yield (
-                f"{sensor.name} reads in steps of {step:.3g} {sensor.unit}, its resolution is {sensor.resolution:.3g}: "
+                f"{sensor.name} reads in steps of {step:.3g} {sensor.unit}; its resolution is {sensor.resolution:.3g}: "
                 f"use a finer sensor (at most {STEP_TOLERANCE * half_range:.3g})"
             )
 

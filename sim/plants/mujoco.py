@@ -187,7 +187,7 @@ class _Solver:
             import mujoco
         except ImportError:
             raise ValueError(f"the plant 'mujoco' {_MISSING_PACKAGE}") from None
-        mujoco.set_mju_user_warning(lambda message: None)  # else a log file in the working directory
+        mujoco.set_mju_user_warning(lambda message: None)  # otherwise it writes a log file to the working directory
         self._mujoco: Any = mujoco
         try:
             self.model: Any = mujoco.MjModel.from_xml_path(path)

@@ -33,7 +33,7 @@ Policy = Callable[[NDArray[np.int64], NDArray[np.float32]], NDArray[np.floating]
 
 
 class Draws(NamedTuple):
-    """Independent uniform numbers over [0, 1) for n transitions."""
+    """Independent uniform numbers in [0, 1) for n transitions."""
 
     kind: NDArray[np.float64]
     """(n,): whether the transition is changed, and how."""
@@ -48,7 +48,7 @@ class Draws(NamedTuple):
 def episode_draws(seed: int, episode: int, steps: int, n_obs: int, n_act: int) -> Draws:
     """Numbers for the ``steps`` transitions of one training episode, from a stream of its own.
 
-    They do not depend on the fractions: runs that differ only in those draw the same states and actions.
+    They do not depend on the fractions: runs that differ only in their fractions draw the same states and actions.
     """
     numbers = stream(seed, Role.SYNTHETIC, episode).random((steps, 2 + n_obs + n_act))
     return Draws(numbers[:, 0], numbers[:, 1], numbers[:, 2 : 2 + n_obs], numbers[:, 2 + n_obs :])
