@@ -57,7 +57,7 @@ def _table(n: int, p: float, beta: float) -> NDArray[np.float32]:
 
 
 class Fis:
-    """Wrapper that weights the draws of any sampler by the number of replays K of each experience, this one included.
+    """Wrapper that weights the draws of any sampler by each experience's number of replays K, this replay included.
 
     ``replays`` is the expected number of replays of an experience under FIFO: np in the paper, 8 there.  The lifetime n
     is the number of updates so far, at most ``capacity * replays / batch``; p = batch / stored.  K restarts when a slot

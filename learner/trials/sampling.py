@@ -105,7 +105,7 @@ class KlperSampling(Sampling):
     def draw(self, updates: int) -> Draw:
         """Draw one minibatch for each trial; raises ValueError unless ``updates`` is 1, since policies change."""
         if updates != 1:
-            raise ValueError(f"expected one update per draw, which depends on the policy, got {updates}")
+            raise ValueError(f"expected one update per draw, since draws depend on the policy, got {updates}")
         candidates = self._uniform.draw(self._n_candidates).slots
         return Draw(select_closest(candidates, self._view, self._variance)[None], None)
 
@@ -135,7 +135,7 @@ class RankPerSampling(Sampling):
         """Draw one minibatch for each trial; raises ValueError unless ``updates`` is 1: draws depend on the last
         errors."""
         if updates != 1:
-            raise ValueError(f"expected one update per draw, which depends on the previous update, got {updates}")
+            raise ValueError(f"expected one update per draw, since each depends on the last update, got {updates}")
         draw = self._per.draw(self._batch)
         if not self._fis:
             return draw

@@ -116,7 +116,7 @@ def plant_problems(config: RunConfig, box: SampledBox) -> Iterator[tuple[str, st
 
 
 def uncovered_delay(plant: Plant, box: SampledBox) -> str | None:
-    """Describe a plant's delay that exceeds the covered one."""
+    """Describe a plant's delay if it exceeds the one that the table covers; otherwise None."""
     delay_us, covered_us = 1e6 * (plant.delay_s or 0.0), 1e6 * plant_delay_s_of(box)
     if delay_us <= covered_us + _ROUNDING:
         return None

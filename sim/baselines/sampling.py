@@ -97,7 +97,7 @@ class _Objective(NamedTuple):
     states: Values
     """(E, d)."""
     previous_actions: Values
-    """(E, m): actions in force so far."""
+    """(E, m): actions in force before the plans."""
     targets: Values
     """(E, q): current targets, which plans assume constant, because a policy does not know future ones either."""
     centre: Values

@@ -90,7 +90,7 @@ class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     not_known: tuple[str, ...]
     """Parameters that these signals cannot identify, with reasons."""
     covariance: tuple[tuple[float, ...], ...]
-    """Covariance of the parameters in their order; of the logarithm if ``logarithmic``."""
+    """Covariance of the parameters in their order; of the logarithm of a ``logarithmic`` one."""
     samples: tuple[tuple[float, ...], ...]
     """Samples of the parameters in their order."""
 

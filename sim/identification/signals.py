@@ -48,7 +48,7 @@ def significant_problems(rig: Rig, recording: Sequence[Stretch], pairs: Sequence
 
 
 def reading_steps(rig: Rig, recording: Sequence[Stretch]) -> list[float]:
-    """Smallest step between readings of each sensor (SI units), one count for a correct one; 0 for a single reading."""
+    """Smallest step between readings of each sensor (SI units): one count if it is correct; 0 if it is constant."""
     steps = []
     for i, sensor in enumerate(rig.sensors):
         counts = np.unique(np.round(np.concatenate([s.readings[:, i] for s in recording]) / sensor.resolution))

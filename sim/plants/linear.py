@@ -41,7 +41,7 @@ class Linear(Plant, frozen=True, tag="linear"):
     B: tuple[tuple[Quantity, ...], ...]
     """One row per state: its rate of change per unit of each action."""
     velocities_of: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
-    """Position to velocity, both states; default: taken from A (a row that is 1 at one state and 0 elsewhere)."""
+    """Velocity of each position, both states; default: as A implies (a row that is 1 at one state and 0 elsewhere)."""
     walls: dict[str, tuple[Quantity, Quantity]] | msgspec.UnsetType = msgspec.UNSET
     """Lowest and highest value of a state, at which its velocity also stops."""
     wrap: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET

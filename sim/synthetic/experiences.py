@@ -9,7 +9,7 @@ certain probability.  Otherwise, the experience is left unchanged."  Taken liter
 fraction of synthetic experiences would grow to one with every pass through the buffer, or, read differently, still
 depend on the refresh probability.  Here a write *renews* its slot with probability ``refresh``: the slot then receives
 the offered experience, which is synthetic with probability f.  Otherwise a synthetic experience remains, and a measured
-one is replaced by the offered measured one.  The fraction is therefore always f, a synthetic experience survives a
+one is replaced by the measured one on offer.  The fraction is therefore always f, a synthetic experience survives a
 write with probability 1 - refresh, as in the text, and refresh 1 gives exactly §6.2.1.
 """
 

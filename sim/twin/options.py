@@ -88,7 +88,7 @@ def draw_options(options: TwinOptions, reset_seed: int) -> TwinOptions:
 
 
 def sampled_options(options: TwinOptions, index: int) -> TwinOptions:
-    """Options with the values of one sample, and without the others.
+    """Options with the values of one sample, and without ``samples``.
 
     Raises ValueError if a value is out of bounds, KeyError for an unknown or missing parameter.
     """
@@ -207,7 +207,7 @@ def uncovered_zeros(options: TwinOptions, rig: Rig, box: PlantBox) -> Iterator[s
 
 
 def uncovered_latency(options: TwinOptions, box: PlantBox) -> Iterator[str]:
-    """Messages for a device that acts later than covered by the shield, with a plant that by itself does not."""
+    """Messages for a device that acts later than the shield covers, although its plant alone would not."""
     delay_us = (options.plant.delay_s or 0.0) * 1e6
     if delay_us <= box.late_us < delay_us + options.latency_us:
         yield (

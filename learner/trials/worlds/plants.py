@@ -270,7 +270,7 @@ class _EpisodeRewards:
         self._rewards: NDArray[np.float64] = np.zeros((steps, actors))
 
     def begin(self) -> None:
-        """Start an episode; the views of the last one remain."""
+        """Start an episode; the views of the previous one remain valid."""
         self._rewards = np.zeros_like(self._rewards)
 
     def add_step(
