@@ -65,7 +65,7 @@ class Lstm:
         return self._layer(len(self.units), x)
 
     def over_window(self, steps: Sequence[Array], is_present: Array, initial_hidden: Array) -> Array:
-        """Linear outputs (rows, outputs) at experiences, from the preceding steps (Novati and Koumoutsakos 2019, §5.4).
+        """Linear outputs (rows, outputs) for experiences from the preceding steps (Novati and Koumoutsakos 2019, §5.4).
 
         ``steps``: states (rows, inputs), from that of the experience itself back to the earliest step; ``is_present``
         (rows, W) is 1 where a step exists, 0 before the earliest one; ``initial_hidden`` (rows, hidden_width): hidden

@@ -1,4 +1,4 @@
-"""Notes per slot of the memories: columns of numbers, reset when a slot is rewritten.
+"""Notes kept for each slot of the memories: columns of numbers, reset when a slot is rewritten.
 
 They are saved with the learner, and never sent to the rig.
 """

@@ -169,5 +169,5 @@ class TrpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
         yield from super().problems()
         if -(-self.steps // self.fisher_every) < 4:
             max_interval = (self.steps - 1) // 3
-            message = f"expected at most {max_interval}, for four of the {self.steps} steps, got {self.fisher_every}"
+            message = f"expected at most {max_interval}, to use four of the {self.steps} steps, got {self.fisher_every}"
             yield "fisher_every", message

@@ -135,7 +135,7 @@ class Fis:
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Restore a state from ``state()``; the next draws are then the same.
 
-        Raises ValueError if the state has another capacity.
+        Raises ValueError if the capacity differs.
         """
         counts = state["counts"]
         if counts.shape != self._counts.shape:

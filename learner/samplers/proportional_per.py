@@ -154,7 +154,7 @@ class ProportionalPer(Sampler):
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Restore a state from ``state()``; the next draws are then the same.
 
-        Raises ValueError if the state has another capacity.
+        Raises ValueError if the capacity differs.
         """
         priorities = state["priorities"].astype(np.float64)
         if priorities.shape != (self._tree.capacity,):

@@ -12,7 +12,7 @@ from onrig.learner.tape.program import Program
 
 Run = Callable[[NDArray[np.floating], NDArray[np.floating], NDArray[np.uint32] | None], None]
 """``run(state, records, sections)``: run a program on states (S, size), which it changes, and on records (S, K, size),
-in order of K; ``sections`` (K,) has a bit for each section that runs in an update; None means no section."""
+update by update; ``sections`` (K,) has a bit for each section that runs in an update; None means no section."""
 
 
 class Executor(Protocol):

@@ -42,7 +42,7 @@ class MedianCurve(NamedTuple):
 
 
 class PairedComparison(NamedTuple):
-    """Median of differences or ratios by seed, with its interval and its test."""
+    """Median of differences or ratios paired by seed, with its interval and its test."""
 
     value: float
     low: float

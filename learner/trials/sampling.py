@@ -103,7 +103,8 @@ class KlperSampling(Sampling):
         self._uniform.on_write(slots)
 
     def draw(self, updates: int) -> Draw:
-        """Draw one minibatch for each trial; raises ValueError unless ``updates`` is 1, since policies change."""
+        """Draw one minibatch for each trial; raises ValueError unless ``updates`` is 1: policies change
+        between updates."""
         if updates != 1:
             raise ValueError(f"expected one update per draw, since draws depend on the policy, got {updates}")
         candidates = self._uniform.draw(self._n_candidates).slots

@@ -100,7 +100,7 @@ class TaskModel(msgspec.Struct, frozen=True):
     ) -> tuple[Values, Values, NDArray[np.bool_]]:
         """Advance like ``advance``; also return whether each next state ends its episode (n,).
 
-        ``previous_actions``: actions (n, m) in force before; ``targets``: (n, q) at the next samples.
+        ``previous_actions``: actions (n, m) in force before these; ``targets``: (n, q) at the next samples.
         """
         next_states, observations = self._step(states, actions)
         if targets.shape[-1]:
@@ -174,7 +174,7 @@ class Episodes(NamedTuple):
 def random_reward(model: TaskModel, episodes: int = EPISODES, seed: int = 0) -> Estimate:
     """Mean reward per step of independent uniform actions over episodes of the task.
 
-    It defines 0 of the normalised performance (de Bruin et al. 2018, §5.1).  If the task terminates, it is the mean
+    It defines a normalised performance of 0 (de Bruin et al. 2018, §5.1).  If the task terminates, it is the mean
     over the steps before termination: with the same reward for each remaining step, these episodes also score 0.
 
     Episodes are independent, and the standard error is taken over them; raises ValueError for fewer than two.

@@ -105,7 +105,7 @@ def result_of(
 ) -> Result:
     """Result of an identification; ``plant`` is the initial guess, ``box`` the shield's current plant box.
 
-    ``envelopes`` is the shield's, by observation.
+    ``envelopes``: those of the shield, by observation.
     """
     widths = identification.half_widths
     parameters = tuple(
