@@ -126,7 +126,7 @@ class Ero(MultiTrialSampler):
         Raises ValueError unless ``updates`` is 1, or if fewer experiences are stored than a minibatch needs.
         """
         if updates != 1:
-            raise ValueError(f"expected 1 minibatch per draw, since each depends on the last update, got {updates}")
+            raise ValueError(f"expected 1 minibatch per draw, since each depends on the previous update, got {updates}")
         n_available = self._features.n_stored.min()
         if n_available < self._batch:
             raise ValueError(f"cannot draw {self._batch} distinct experiences from the {n_available} stored")

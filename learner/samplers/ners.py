@@ -209,7 +209,7 @@ class Ners(MultiTrialSampler):
         Raises ValueError unless ``updates`` is 1, or if fewer experiences are stored than a minibatch needs.
         """
         if updates != 1:
-            raise ValueError(f"expected 1 minibatch per draw, since each depends on the last update, got {updates}")
+            raise ValueError(f"expected 1 minibatch per draw, since each depends on the previous update, got {updates}")
         draws = [sampler.draw(self._batch) for sampler in self._samplers]
         weights = [draw.weights for draw in draws if draw.weights is not None]
         return Draw(np.stack([draw.slots for draw in draws], axis=1), np.stack(weights, axis=1))

@@ -136,7 +136,7 @@ class RankPerSampling(Sampling):
         """Draw one minibatch for each trial; raises ValueError unless ``updates`` is 1: draws depend on the last
         errors."""
         if updates != 1:
-            raise ValueError(f"expected one update per draw, since each depends on the last update, got {updates}")
+            raise ValueError(f"expected one update per draw, since each depends on the previous update, got {updates}")
         draw = self._per.draw(self._batch)
         if not self._fis:
             return draw
