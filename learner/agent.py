@@ -50,7 +50,7 @@ def read_networks(path: Path, algorithm: str = "") -> dict[str, NDArray[np.gener
     """Read the arrays of networks and optimisers from a networks file or from a learner's saved state.
 
     ``algorithm``: restricts the result to the arrays of this algorithm; empty: all arrays.  Raises OSError, and
-    ValueError for any other file.
+    ValueError if the file is of another kind.
     """
     try:
         with open_file(path, None) as file, np.load(file, allow_pickle=False) as archive:
@@ -104,8 +104,8 @@ class Agent:
         self.last_completed_episode = 0
         """Last training episode whose updates are complete."""
         self._updates_before_run = 0
-        """Number of updates before the run's first episode: those of the initial networks, and those on seeded
-        experiences."""
+        """Number of updates before the run's first episode: those that trained the initial networks, and those on
+        seeded experiences."""
 
     @property
     def updates(self) -> int:
@@ -132,7 +132,7 @@ class Agent:
         )
 
     def _reset_sampler(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Reset the notes per experience, which refer to another memory; keep the sampler's learned parameters."""
+        """Reset the per-experience notes, which refer to another memory; keep the sampler's learned parameters."""
         if self._notes is not None:
             self._notes.clear()
         self._sampler, self._n_seen_writes = self._build_sampler(), 0
@@ -144,7 +144,7 @@ class Agent:
 
     @property
     def batches(self) -> PolicyBatches:
-        """On-policy batches, which replace the minibatches drawn from the memory."""
+        """On-policy batches, used in place of minibatches drawn from the memory."""
         assert self._batches is not None
         return self._batches
 
@@ -153,7 +153,7 @@ class Agent:
         steps = episode_steps(config.task, config.rate_hz)
         steps_done = (storage.episode[slots] - 1.0) * steps + storage.step[slots]
         age: NDArray[np.float64] = steps_done / (config.episodes * steps)
-        return np.where(storage.episode[slots] >= FIRST_EPISODE, 0.0, age)  # seeds: from before the run
+        return np.where(storage.episode[slots] >= FIRST_EPISODE, 0.0, age)  # seeded experiences predate the run
 
     def _gather(self, slots: Slots) -> Minibatches:
         experiences, _ = self._mirror.gather(Draw(slots, None), for_view=True)
@@ -223,7 +223,7 @@ class Agent:
             algorithm.learn(batch, max(0.0, remaining_fraction), heartbeat)
 
     def export(self, run_id: str) -> bytes:
-        """Return the present policy as ONNX bytes, with the rig's next policy id.
+        """Return the current policy as ONNX bytes, with the rig's next policy id.
 
         Raises ValueError for an algorithm whose policies a rig cannot run.
         """
@@ -267,7 +267,7 @@ class Agent:
         replace_own_file(path, archive.getbuffer(), durable=True)
 
     def load_initial(self, path: Path) -> None:
-        """Start with networks and optimisers of another run; raises OSError, and ValueError if they do not fit."""
+        """Start from the networks and optimisers of another run; raises OSError, and ValueError if they do not fit."""
         try:
             self._algorithm.restore(sub_state(read_networks(path), self._prefix))
             self.mark_run_start()

@@ -46,7 +46,7 @@ class Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def packed_values(self) -> int:
-        """Number of observations on a rig that hold the pixels of all frames."""
+        """Number of observations that hold the pixels of all frames on a rig."""
         return self.frames * values_per_image(math.prod(self.size))
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -75,24 +75,24 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def successors(self) -> int:
-        """Number of consecutive experiences per update, starting with and including the drawn one."""
+        """Number of consecutive experiences used in an update, starting with the drawn one."""
         return 1
 
     @property
     def window(self) -> int:
-        """Number of consecutive steps, ending with and including the drawn experience, used to learn from it; 1 for
+        """Number of consecutive steps used to learn from a drawn experience, which is the last of them; 1 for
         policies without memory."""
         return 1
 
     home_under_refer: ClassVar[str] = ""
-    """Module and class of the variant with ReF-ER; empty without one."""
+    """Module and class of the variant with ReF-ER; empty if the algorithm has none."""
     limits_policy_steps: ClassVar[bool] = False
     """Whether the algorithm itself limits the size of policy updates; ReF-ER then requires ``rules: none``."""
     needs_episodes: ClassVar[bool] = False
-    """Whether the algorithm learns along the episodes stored in the memory."""
+    """Whether the algorithm learns from sequences of experiences along stored episodes."""
     bit_identical_trials: ClassVar[bool] = True
-    """Whether a trial gives bit-identical results alone and among others; otherwise ``onrig check`` accepts a relative
-    difference of 1e-3."""
+    """Whether a trial gives bit-identical results alone and among other trials; if not, ``onrig check`` accepts a
+    relative difference of 1e-3."""
     provides_targets: ClassVar[bool] = False
     """Whether the ``Signals`` of updates contain targets, which some samplers require."""
 
@@ -108,7 +108,7 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def batch_steps(self) -> int:
-        """Batch size of an on-policy algorithm, collected under one policy; 0 for off-policy ones."""
+        """Number of experiences in an on-policy algorithm's batch, collected under one policy; 0 if off-policy."""
         return 0
 
     @property
@@ -155,7 +155,7 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def supports_images(self) -> bool:
-        """Whether ``images`` can be set, next to the other settings."""
+        """Whether the algorithm has the setting ``images``."""
         return "images" in self.__struct_fields__
 
     @property

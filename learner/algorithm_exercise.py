@@ -110,7 +110,7 @@ def _signals_problem(signals: Signals, settings: LearnerSettings) -> str | None:
         if values is not None and (np.shape(values) != shape or not np.isfinite(values).all()):
             return f"returns signals '{name}' of shape {np.shape(values)}, or non-finite values, expected shape {shape}"
     if (signals.target is not None) is not settings.algorithm_config.provides_targets:
-        return "returns targets although its description does not set provides_targets, or the reverse"
+        return "returns targets although its description does not set provides_targets, or vice versa"
     return None
 
 
@@ -159,7 +159,7 @@ def _gather(rows: Sequence[Minibatches], slots: NDArray[np.int64]) -> Minibatche
 
 
 def _train_on_batches(algorithm: Algorithm, settings: LearnerSettings, n: int, m: int, trials: slice) -> Signals:
-    """Learn from a batch of the present policies."""
+    """Learn from a batch of the current policies."""
     rng, shape = _rng(9), (2, 1, settings.algorithm_config.batch_steps)
     observation, next_observation = rng.uniform(-1.0, 1.0, (2, *shape, n))
     is_end, all_false = rng.random(shape) < 0.05, np.zeros(shape, np.bool_)

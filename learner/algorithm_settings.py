@@ -150,7 +150,7 @@ class RainbowConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     noisy_weights = True
     single_action = True
     hidden: Hidden = (128, 128)
-    """Number of units in the common hidden layers and, last, in each of the two noisy streams."""
+    """Number of units in each shared hidden layer; the last entry is that of each of the two noisy streams."""
     levels: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 15
     """Number of discrete actions, uniform on [-1, 1]."""
     atoms: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 51

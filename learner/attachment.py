@@ -60,7 +60,7 @@ class Connection(NamedTuple):
 
 
 class LearnerMismatchError(Exception):
-    """Raised if a learner cannot serve the rig; the message has the reason."""
+    """Raised if a learner cannot serve the rig; the message states the reason."""
 
 
 class LinkVersionError(Exception):
@@ -209,7 +209,7 @@ class PolicyOffers:
         self._last_offer_s = -math.inf
 
     def offer(self, agent: Agent, run_id: str, *, retries: bool) -> None:
-        """Offer the agent's current policy; if the rig admits it, the reply contains the policy's id.
+        """Offer the agent's current policy; if the rig admits it, its reply contains the policy's id.
 
         ``retries``: whether an offer rejected as too soon is repeated after a delay; otherwise only later policies are
         offered.

@@ -194,8 +194,8 @@ class _Graph:
         return output
 
     def add_gaussian_sample(self, mean: str, std: NDArray[np.floating], contract: PolicyContract) -> None:
-        """Add a sample around ``mean``, clipped to [-1, 1], as the action; raises ValueError for a contract of another
-        behaviour."""
+        """Add a sample around ``mean``, clipped to [-1, 1], as the action; raises ValueError for a contract with
+        another behaviour."""
         if contract.behaviour != GAUSSIAN:
             raise ValueError(f"the contract's behaviour, {contract.behaviour!r}, differs from the actor's")
         self.add("Identity", [self.add_constant("spread", std[None])], "std")
@@ -286,8 +286,8 @@ class _Graph:
         return value
 
     def add_pixels(self, image: Image) -> str:
-        """Add the pixels, 0 to 255, of the frames (1, frames, rows, columns) that the observation packs
-        (``onrig.runtime.images``), which is clipped to its range."""
+        """Unpack the observation, clipped to its range, into the pixels (1, frames, rows, columns) of its frames, 0 to
+        255 (``onrig.runtime.images``)."""
         pixels, place_values = math.prod(image.size), 256.0 ** -np.arange(PIXELS_PER_VALUE)[:, None]
         width = values_per_image(pixels)
         clipped_values = self.add_clip(INPUT_NAME, "packed", least_packed=0.0, most_packed=VALUE_RANGE - 1.0)
@@ -315,7 +315,7 @@ class _Graph:
     def add_convolution(
         self, index: int, value: str, weight: NDArray[np.floating], bias: NDArray[np.floating], windows: Windows
     ) -> str:
-        """Add a convolutional layer whose weights are by row, column and channel of a window."""
+        """Add a convolutional layer whose weights are ordered by row, column and channel of a window."""
         side, channels, stride = windows.side, windows.channels, windows.stride
         weight_by_output = weight.reshape(side, side, channels, -1).transpose(3, 2, 0, 1)
         names = [value, self.add_constant(f"weight{index}", weight_by_output), self.add_constant(f"bias{index}", bias)]

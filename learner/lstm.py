@@ -65,11 +65,11 @@ class Lstm:
         return self._layer(len(self.units), x)
 
     def over_window(self, steps: Sequence[Array], is_present: Array, initial_hidden: Array) -> Array:
-        """Linear outputs (rows, outputs) at experiences, from the preceding steps (Novati and Koumoutsakos 2019, §5.4).
+        """Linear outputs (rows, outputs) for experiences from the preceding steps (Novati and Koumoutsakos 2019, §5.4).
 
-        ``steps``: states (rows, inputs), that of the experience itself first, the earliest one last; ``is_present``
-        (rows, W) is 1 where the step exists, 0 before the earliest; ``initial_hidden`` (rows, hidden_width): hidden
-        state before the earliest one.
+        ``steps``: states (rows, inputs), from that of the experience itself back to the earliest step; ``is_present``
+        (rows, W) is 1 where a step exists, 0 before the earliest one; ``initial_hidden`` (rows, hidden_width): hidden
+        state before the earliest step.
         """
         initial_states = hidden = self.split_hidden(initial_hidden)
         x = steps[0]

@@ -120,7 +120,7 @@ class Mirror:
         return minibatches, batch.generation()
 
     def _weights(self, draw: Draw, batch: Batch, shape: tuple[int, int, int]) -> NDArray[np.floating] | None:
-        """Importance-sampling weights times the weights of experiences with interventions; None for all 1."""
+        """Importance-sampling weights times the weights of experiences with interventions; None if all are 1."""
         sampling_weights = None if draw.weights is None else draw.weights.reshape(shape)
         if self._intervened_weight == 1.0:
             return sampling_weights

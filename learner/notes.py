@@ -1,4 +1,4 @@
-"""Notes per slot of the memories: columns of numbers, reset when a slot is rewritten.
+"""Notes kept for each slot of the memories: columns of numbers, reset when a slot is rewritten.
 
 They are saved with the learner, and never sent to the rig.
 """
@@ -23,7 +23,7 @@ class Notes:
         self.stored: NDArray[np.int64] = np.zeros(trials, np.int64)
         """(S,): number of slots written at least once."""
         self.changes = 0
-        """Number of writes and resets of slots; while it is unchanged, only the columns' owners have changed them."""
+        """Number of writes and resets of slots; while it is unchanged, only their owners have changed the columns."""
         self._columns: dict[str, NDArray[Any]] = {}
         self._initial: dict[str, float] = {}
 

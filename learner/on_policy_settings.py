@@ -35,7 +35,7 @@ class OnPolicyConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     gae_lambda: Share = 0.95
     """Lambda of generalised advantage estimation."""
     truncations: Literal["bootstrap", "terminate"] = "bootstrap"
-    """Whether a return that the time limit truncates is completed with the value of the last state, or with 0."""
+    """How a return that the time limit truncates is completed: with the value of the last state, or with 0."""
     log_std: LogStd = 0.0
     """Initial log standard deviation of the policy, which is learned and the same in all states."""
     filter: bool = True
@@ -107,11 +107,11 @@ class PpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
     home = "onrig.learner.algorithms.ppo:Ppo"
     stochastic = True
     depth: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
-    """L: number of batches in the replay memory, the present one included."""
+    """L: number of batches in the replay memory, the current one included."""
     draw: Literal["permutation", "uniform"] = "permutation"
-    """Minibatch sampling in an epoch: each experience once, or each uniformly at random from those of its actor."""
+    """Minibatch sampling in an epoch: each experience once, or uniform draws, equally many from each actor."""
     epochs: Count = 10
-    """T: epochs per iteration; the minibatches of an epoch hold as many experiences as the memory."""
+    """T: epochs per iteration; the minibatches of an epoch together hold as many experiences as the memory."""
     lr: Positive = 3e-4
     """Adam's learning rate."""
     value_lr: Positive | None = None
@@ -155,7 +155,7 @@ class TrpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
     halvings: Count = 10
     """Maximum number of line search steps, each half as long as the previous one."""
     value_epochs: Count = 5
-    """Number of passes over the batch that fit the value."""
+    """Number of passes over the batch to fit the value."""
     value_lr: Positive = 1e-3
     """Adam's learning rate for the value."""
 
@@ -169,5 +169,5 @@ class TrpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
         yield from super().problems()
         if -(-self.steps // self.fisher_every) < 4:
             max_interval = (self.steps - 1) // 3
-            message = f"expected at most {max_interval}, for four of the {self.steps} steps, got {self.fisher_every}"
+            message = f"expected at most {max_interval}, to use four of the {self.steps} steps, got {self.fisher_every}"
             yield "fisher_every", message

@@ -19,7 +19,7 @@ class Pace(Protocol):
     ``last_closed_episode``: last one that the rig has closed."""
 
     uses_clock: bool
-    """Whether the content and time of its messages may depend on the clock."""
+    """Whether the content and timing of its messages may depend on the clock."""
 
     def last_finished_episode(self, attached: Attached) -> int:
         """Return the last training episode that needs no work when a learner attaches."""

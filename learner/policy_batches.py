@@ -71,7 +71,7 @@ def policy_batch(storage: Storage, slots: Slots) -> PolicyBatch:
     )
     terminated = meta & _TERMINATED != 0
     truncated = np.append(~is_successor, False) & ~terminated
-    new_axes = None, None  # new axes
+    new_axes = None, None  # S and K
     return PolicyBatch(
         observation=storage.observation[slots][new_axes],
         drawn=drawn[new_axes],
@@ -129,7 +129,8 @@ class PolicyBatches:
     def _skip_repeated(self, slots: Slots) -> Slots:
         """Skip experiences of earlier batches that a rig repeats after returning to a checkpoint.
 
-        They are identified by episode and step: an episode that a killed run repeats counts from its interruption.
+        They are identified by episode and step: of an episode that a killed run repeats, only the steps after the
+        last one used count.
         """
         episode, step = self._storage.episode[slots], self._storage.step[slots]
         is_new = (episode > self._last_step[0]) | ((episode == self._last_step[0]) & (step > self._last_step[1]))

@@ -59,7 +59,7 @@ class LearnerProcess:
         )
         self._offers = PolicyOffers(self._link, NAME)
         self._states = States(state, _warn)
-        # Experiences before the first update are no backlog.
+        # Experiences stored before the first update do not count as backlog.
         learning_starts = 0 if self._settings.learning_starts is UNSET else self._settings.learning_starts
         self._backlog = Backlog(
             self._settings.updates_per_transition or 0.0, self._settings.backlog + learning_starts, _warn
@@ -272,7 +272,7 @@ class LearnerProcess:
             self._finish_episode(episode)
 
     def _updates_after_episode(self) -> int:
-        """Number of updates that follow an episode; those per experience include updates that are still due."""
+        """Number of updates that follow an episode; if set per experience, all that are still due."""
         settings, agent = self._settings, self.agent
         if settings.updates_per_transition is None:
             return settings.updates_per_episode or 0

@@ -27,7 +27,7 @@ class ReferSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     far_share: Share = 0.1
     """D: target share of far experiences for rule 2."""
     kl: Literal["mu_pi", "pi_mu"] = "mu_pi"
-    """Direction of the divergence between the behaviour policy mu and the present one: the paper's, or that of the
+    """Direction of the divergence between the behaviour policy mu and the current one: the paper's, or that of the
     authors' code."""
     std: NormalisedStd = 0.2
     """Standard deviation of the exploration noise for policies without their own, per normalised action."""
@@ -164,6 +164,6 @@ class AcerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     divergence: Positive = 1.0
     """delta: maximum divergence of an update from the average policy, to first order."""
     tau: Rate = 1e-3
-    """Step size of the average policy towards the present one."""
+    """Step size of the average policy towards the current one."""
     reward_scale: Positive = 1e-3
     """Factor applied to rewards before learning (docs/methods.md, "Reward scale")."""

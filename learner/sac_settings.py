@@ -59,9 +59,9 @@ class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     critics: Count | UnsetType = UNSET
     """Number of critics (SAC: 2)."""
     subset: Count | UnsetType = UNSET
-    """Number of critics whose minimum is the target's value (2); if less than all, they are drawn for each update."""
+    """Number of critics whose minimum is the target's value (2); if fewer than all, they are drawn for each update."""
     actor_value: Value | UnsetType = UNSET
-    """Value that the actor maximises, over all critics (minimum)."""
+    """What the actor maximises: minimum or mean of the values of all critics (minimum)."""
     delay: Delay | UnsetType = UNSET
     """Updates of the critics per update of actor and temperature (1)."""
     normalization: Normalization | UnsetType = UNSET
@@ -93,15 +93,15 @@ class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
         if options.subset > options.critics:
             yield "subset", f"expected at most the {options.critics} critics, got {options.subset}"
         if options.normalization == "batch" and options.targets != "none":
-            yield "targets", "batch normalisation evaluates present and next actions in one batch: expected 'none'"
+            yield "targets", "batch normalisation evaluates current and next actions in one batch: expected 'none'"
         if options.normalization == "batch" and options.dropout:
             yield "dropout", "batch normalisation is used without dropout: expected 0"
         if self.image is not None:
             yield from ((f"images.{path}", message) for path, message in self.image.problems())
             if options.normalization != "none":
-                yield "normalization", "networks of images have no normalisation: set it to 'none', or remove images"
+                yield "normalization", "networks for images have no normalisation: set it to 'none', or remove images"
             if options.dropout:
-                yield "dropout", "networks of images have no dropout: set it to 0, or remove images"
+                yield "dropout", "networks for images have no dropout: set it to 0, or remove images"
 
 
 class RedqConfig(SacConfig, frozen=True, forbid_unknown_fields=True):

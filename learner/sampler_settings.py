@@ -26,8 +26,8 @@ class SamplerSettings(Sampling, frozen=True, forbid_unknown_fields=True):
     """Names of its settings that are fields of ``learner`` itself, not of the sampler's section."""
 
     def exponent(self, learner: Any) -> float | None:
-        """Exponent of the priorities, which experiments vary, given the ``learner`` section; None for a sampling
-        without one."""
+        """Exponent of the priorities, which experiments vary, given the ``learner`` section; None for a
+        sampling strategy without one."""
         return None
 
     def problems(self, algorithm: str, algorithm_config: AlgorithmConfig) -> Iterator[tuple[str, str]]:
@@ -135,7 +135,7 @@ class ProportionalSettings(SamplerSettings, frozen=True, forbid_unknown_fields=T
 
 class PriorSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
     """Symmetric sampling of RLPD (Ball et al. 2023): a share of each minibatch comes from the run's initial experiences
-    (``selection.seed_from``), the rest from its own, each drawn by the sampling in brackets."""
+    (``selection.seed_from``), the rest from its own, each drawn by the strategy in brackets."""
 
     home = "onrig.learner.samplers.prior:Prior"
     parameter = Parameter("share", "share", "prior experiences", 1.0, example=0.5)
@@ -157,15 +157,16 @@ class NersSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
     beta: Share = 0.4
     """Importance-sampling exponent at the first update; it is 1 at the last one."""
     hidden: Hidden = (256, 512, 256, 128)
-    """Number of units in the local and in the global network, outputs included; (64, 64, 32) suits a small rig."""
+    """Number of units in each layer of the local and the global network, outputs included; (64, 64, 32) suits a small
+    rig."""
     score: Hidden = (256, 128, 64)
-    """Number of units in the hidden layers of the score network; (64, 32) suits a small rig."""
+    """Number of units in each hidden layer of the score network; (64, 32) suits a small rig."""
     lr: Positive = 1e-4
     """Adam's learning rate."""
     sample: Sample = 128
     """Number of replayed experiences in a gradient step of the networks, taken once per episode."""
     embedding: Hidden = (256, 64, 32)
-    """Number of units in the layers after the convolutions, which are like the algorithm's, if states are images."""
+    """For images: number of units in each layer after the convolutions, which are like the algorithm's."""
     ablation: Literal["none", "few", "local"] = "none"
     """``few``: only reward, TD error and age are features.  ``local``: the global network is omitted (§4.3)."""
 
@@ -178,7 +179,7 @@ class EroSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
     section = "ero"
     bytes_per_slot = 25.5
     hidden: Hidden = (64, 64)
-    """Number of units in the network."""
+    """Number of units in each hidden layer of the network."""
     lr: Positive = 1e-4
     """Adam's learning rate."""
     sample: Sample = 64

@@ -83,7 +83,7 @@ class _CommonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def first_update_at(self) -> int:
-        """Number of stored experiences from which on the learner updates."""
+        """Number of stored experiences at which updates begin."""
         return self.batch if self.learning_starts is UNSET else max(self.batch, self.learning_starts)
 
     def sampler_section(self, kind: type[_S]) -> _S:
@@ -267,8 +267,8 @@ def rig_problems(settings: LearnerSettings, actuators: int) -> list[tuple[str, s
 def image_problems(
     settings: LearnerSettings, cameras: Sequence[Camera], signals: Sequence[Observation], strategy: str
 ) -> Iterator[tuple[str, str]]:
-    """List reasons why the policy inputs of a rig, with images of ``cameras``, and a strategy do not fit an algorithm's
-    images or their absence, as (path in the run, message); none for an unknown strategy."""
+    """List conflicts between the algorithm's setting for images, or its absence, and a rig's policy inputs ``signals``,
+    its ``cameras``, and a strategy, as (path in the run, message); none for an unknown strategy."""
     name, image = settings.algorithm, settings.algorithm_config.image
     if image is not None:
         yield from _packed_state_problems(settings, strategy)

@@ -90,7 +90,7 @@ class States:
         """Claim the folder for a run.
 
         Raises StatesConflictError, and changes nothing, if its states belong to another run, or were computed by
-        another executor than this process's.
+        an executor other than this process's.
         """
         headers = {episode: _header(self.path(episode)) for episode in self.episodes()}
         run_headers = [header for header in headers.values() if header is not None and header.run == run]
@@ -152,7 +152,7 @@ class States:
             self.path(episode).unlink(missing_ok=True)
 
     def restore(self, agent: Agent, last_episode: int | None) -> bool:
-        """Restore the newest intact state up to ``last_episode`` (None: of all); returns False without one.
+        """Restore the newest intact state up to ``last_episode`` (None: of any episode); returns False if none exists.
 
         Later states are deleted, because their episodes are repeated.
         """

@@ -1,8 +1,8 @@
 """Neighbours of experiences in their episodes, identified by the numbers of episode and step rather than by slot.
 
-A chain of experiences has no gaps, whatever a retention overwrites or rejects: it ends where the next one is not
-stored.  Links are made and cut as slots are written, at a cost proportional to the writes; a dictionary entry per
-stored experience locates the neighbours of a new one.
+A chain of experiences has no gaps, whatever the retention strategy overwrites or rejects: it ends where the next
+one is not stored.  Links are made and cut as slots are written, at a cost proportional to the writes; a dictionary
+entry per stored experience locates the neighbours of a new one.
 """
 
 from __future__ import annotations

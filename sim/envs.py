@@ -1,8 +1,8 @@
 """Gymnasium environments on the lockstep twin, for libraries that train on a single environment in their own process.
 
 Unlike `onrig.make` they have no processes, no shield and no run folder.  Unlike in `onrig.make_vec`, which takes 2.5
-times as long for a single plant, each step passes through the device and its protocol: the reference for tests of
-both.
+times as long for a single plant, each step passes through the device and its protocol, so they are the reference
+for tests of both.
 
 Importing this module registers ``onrig/PendulumTwin-v0``, ``onrig/MagmanTwin-v0`` and ``onrig/PendulumStar-v0``
 (gymnasium 1.x has no plugins; ``gymnasium.make("onrig.sim.envs:onrig/PendulumTwin-v0")`` imports it implicitly).

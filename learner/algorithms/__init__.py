@@ -21,7 +21,7 @@ from onrig.runtime import registry
 from onrig.runtime.memory.keepers.keeper import Signal
 from onrig.runtime.policy.contract import PolicyContract
 
-if TYPE_CHECKING:  # imports the descriptions of algorithms and samplers, which may be in the modules of their code
+if TYPE_CHECKING:  # circular otherwise: descriptions of algorithms and samplers may be in the modules of their code
     from onrig.learner.settings import LearnerSettings
 
 State = dict[str, NDArray[np.generic]]
@@ -68,7 +68,7 @@ class Minibatches:
     terminated: NDArray[np.bool_]
     """True where s' ends the task, (K, S, B); False where a time limit truncates the episode."""
     weights: NDArray[np.floating] | None = None
-    """Importance-sampling weights (de Bruin et al. 2018, §3.3.2), (K, S, B); None for all 1.  They multiply the
+    """Importance-sampling weights (de Bruin et al. 2018, §3.3.2), (K, S, B); None if all are 1.  They multiply the
     critic's gradient; for V-RACER and ACER, which have one network or one loss for both, they also multiply the
     policy's."""
     rewards: NDArray[np.floating] | None = None
@@ -112,7 +112,7 @@ class Signals(NamedTuple):
     far: NDArray[np.floating] | None = None
     """(K, S, B): 1 where the importance ratio is outside ReF-ER's bounds, else 0; None without ReF-ER."""
     kl: NDArray[np.floating] | None = None
-    """(K, S, B): KL divergence between the behaviour policy and the present one; None without ReF-ER."""
+    """(K, S, B): KL divergence between the behaviour policy and the current one; None without ReF-ER."""
 
     def feedback_values(self, signal: Signal) -> NDArray[np.floating]:
         """Return the values of a feedback signal for keepers, (K, S, B); raises ValueError if the algorithm does not
@@ -195,8 +195,8 @@ class MemoryAccess(NamedTuple):
     gather: Callable[[NDArray[np.int64]], Minibatches]
     """Return the experiences in slots (S, n): fields (S, n, ...), valid until the next call."""
     next_slots: NDArray[np.int64]
-    """(S, capacity): slot of the next experience in the episode, -1 if it is missing; like ``segments_around``, only
-    for an algorithm that ``needs_episodes``."""
+    """(S, capacity): slot of the next experience in the episode, -1 if it is missing; like ``segments_around``,
+    provided only to an algorithm that ``needs_episodes``."""
     segments_around: Callable[[NDArray[np.int64], int], Chain]
     """Segments of episodes (``onrig.learner.trajectories.Trajectories.segments_around``)."""
 
@@ -210,7 +210,7 @@ class UsesWholeMemory(Algorithm, Protocol):
         ...
 
     def divergence(self) -> NDArray[np.floating]:
-        """(S, 2), over the memory: mean KL divergence of the present policies from the behaviour policies, and share of
+        """(S, 2), over the memory: mean KL divergence of the current policies from the behaviour policies, and share of
         far experiences (``onrig.learner.algorithms.refer``)."""
         ...
 
@@ -266,9 +266,9 @@ class Recurrent(Gaussian, Protocol):
 def algorithm_for(
     settings: LearnerSettings, n_observations: int, n_actions: int, streams: Sequence[np.random.Generator]
 ) -> Algorithm:
-    """Build the algorithm that ``settings`` select, one trial from each of ``streams`` (PCG64), which it then owns.
+    """Build the algorithm that ``settings`` select, with a trial for each of ``streams`` (PCG64), which it then owns.
 
-    Raises ValueError without a stream, and for more action dimensions than it supports.
+    Raises ValueError if ``streams`` is empty, or if the algorithm does not support this many action dimensions.
     """
     if not streams:
         raise ValueError("expected one random stream per trial, got none")

@@ -54,8 +54,8 @@ _FIRST_CHUNK_SECTION, _LAST_CHUNK_SECTION = 1, 2
 
 
 def project_step(g: Sequence[Array], k: Sequence[Array], delta: float) -> list[Array]:
-    """Return the z nearest to ``g`` with k'z <= delta, where ``k`` is the gradient of the divergence (§3.3); parts
-    (rows, m) each."""
+    """Return the z nearest to ``g`` with k'z <= delta, where ``k`` is the gradient of the divergence (§3.3), each in
+    parts of shape (rows, m)."""
     projections, squares = (
         reduce(add, ((a * b).row_sums() for a, b in zip(k, vector, strict=True))) for vector in (g, k)
     )
@@ -75,7 +75,7 @@ class _Chunk(NamedTuple):
     x: Array
     """(R, n): standardised."""
     mean: Array
-    """(R, m): output of the present policy."""
+    """(R, m): output of the current policy."""
     std: Array
     """(1, m)"""
     value: Array
@@ -96,7 +96,7 @@ class Acer(ReferAlgorithm):
         *,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        """Initialise one trial from each of ``streams`` (policy, value, advantage, then the actions of updates)."""
+        """Initialise one trial from each of ``streams``, in the order policy, value, advantage, update actions."""
         state, n, m, hidden = Layout(), n_observations, n_actions, config.hidden
         self._acer_config = config
         self._policy, self._average_policy = (
@@ -155,14 +155,14 @@ class Acer(ReferAlgorithm):
         return policy_distance(self._settings, behaviour, chunk.mean.detach(), chunk.std.detach())
 
     def _trace_values(self, tape: Tape, chunk: _Chunk) -> None:
-        """Trace values of steps, and distances from the behaviour policies."""
+        """Trace the values of steps, and their policies' distances from the behaviour policies."""
         advantage, _ = self._duelling_advantages(chunk, self._sample_actions(chunk)[1:])
         distance = self._policy_distance(chunk)
         for name, value in zip(_VALUE_OUTPUTS, (chunk.value, advantage, distance.rho, distance.kl), strict=True):
             tape.output(self._chunks.fields[name], value)
 
     def _trace_update(self, tape: Tape, chunk: _Chunk) -> None:
-        """Trace accumulation of gradients, and the step after the last chunk."""
+        """Trace the accumulation of gradients, and the step after the last chunk."""
         fields = chunk.fields
         sampled_action, *mean_samples = self._sample_actions(chunk)
         advantage, mean_advantage = self._duelling_advantages(chunk, mean_samples)

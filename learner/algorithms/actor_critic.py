@@ -144,9 +144,9 @@ class ActorCritic(TracedAlgorithm):
         policy_lr: float | None = None,
         adam_eps: float = 1e-8,
     ) -> None:
-        """Initialise one trial from each of ``streams`` (policy, value); policies use Adam if a step size is given.
+        """Initialise one trial from each of ``streams``, in the order policy, value.
 
-        Raises ValueError without a stream.
+        Policies use Adam if ``policy_lr`` is given.  Raises ValueError if ``streams`` is empty.
         """
         if not streams:
             raise ValueError("expected one random stream per trial, got none")
@@ -210,7 +210,7 @@ class ActorCritic(TracedAlgorithm):
         return export_gaussian_policy(layers, std, contract, activation="Tanh", input_filter=self.actor_filter(trial))
 
     def _compute_statistics(self, batch: PolicyBatch) -> BatchStatistics:
-        """Return the statistics of a batch under the present policies; raises ValueError for another size."""
+        """Return the statistics of a batch under the current policies; raises ValueError if its size is wrong."""
         config, (S, K, T) = self._on_policy_config, batch.reward.shape
         expected_shape = self.trials, config.actors, config.steps // config.actors
         if batch.reward.shape != expected_shape:

@@ -72,9 +72,9 @@ class Critics:
         return sum(cols for _, cols in self.fields.values())
 
     def draw_fields(self, numbers: NDArray[np.floating]) -> dict[str, NDArray[np.floating]]:
-        """Derive the fields of updates from numbers over [0, 1) (..., n_uniforms).
+        """Derive the fields of updates from uniform numbers in [0, 1) (..., n_uniforms).
 
-        Dropout is recorded as a seed: masks would take ten times as much of a record as experiences.
+        Dropout is recorded as a seed: masks would take ten times as much space in a record as the experiences.
         """
         fields = {}
         if self._n_drawn_targets:
@@ -89,7 +89,7 @@ class Critics:
         return CriticRandomness(dropout, fields.get("excluded"))
 
     def values(self, pair: Array, next_pair: Array, randomness: CriticRandomness) -> tuple[list[Array], Array]:
-        """Values (B, 1) of each critic at pairs (B, n + m), and the smallest target value at the next ones."""
+        """Values (B, 1) of each critic at pairs (B, n + m), and the smallest target value at the next pairs."""
         if self._targets:
             next_values = [q.train(next_pair, randomness.dropout) for q in self._targets]
             values = [q.train(pair, randomness.dropout) for q in self._nets]
@@ -127,6 +127,6 @@ def total(values: Sequence[Array]) -> Array:
 
 
 def exclusion_offsets(numbers: NDArray[np.floating], subset: int) -> NDArray[np.floating]:
-    """Offsets that exclude all but ``subset`` of N critics, from numbers over [0, 1) (..., N): infinite or 0."""
+    """Offsets that exclude all but ``subset`` of N critics, from uniform numbers in [0, 1) (..., N): infinite or 0."""
     rank = numbers.argsort(axis=-1).argsort(axis=-1)
     return np.where(rank < subset, 0.0, np.inf)

@@ -1,8 +1,8 @@
 """DDPG (Lillicrap et al. 2016), as in de Bruin et al. 2018 (§3.2).
 
 The paper does not state the order of the two gradients.  Both are taken at the same parameters and applied together, as
-in OpenAI's baselines (used for its RoboSchool experiments), rather than the critic's first, as in Lillicrap's Algorithm
-1.
+in OpenAI's baselines (which the paper uses for its RoboSchool experiments), rather than the critic's first, as in
+Lillicrap's Algorithm 1.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Ddpg(TracedAlgorithm):
         *,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        """Initialise one trial from each of ``streams`` (actor first, then critic)."""
+        """Initialise one trial from each of ``streams``, in the order actor, critic."""
         state, n, m, B, size = Layout(), n_observations, n_actions, config.batch, NETWORK_SIZES[config.network]
         self._actor, self._target_actor = (Mlp(state, name, (n, *size.actor, m)) for name in ("actor", "target_actor"))
         # The action enters at the second layer, as the parameter counts in Table 8 imply.

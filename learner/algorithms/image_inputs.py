@@ -1,4 +1,4 @@
-"""Inputs of networks at observations, which on a rig hold the pixels of images, and in trials the numbers of frames."""
+"""Network inputs computed from observations; for images, these hold pixels on a rig and frame numbers in trials."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from onrig.runtime.images import unpack_normalised_images
 
 
 class Inputs:
-    """Function from observations (..., n_observations) to inputs of networks (..., width).
+    """Function from observations (..., n_observations) to network inputs (..., width).
 
-    Vectors are their own inputs.  For images, observations are packed pixels (``onrig.runtime.images``), the channels
-    in the order of the observations, or the numbers of frames, which ``bind_frames`` resolves.
+    Vectors are passed on unchanged.  For images, observations are either packed pixels (``onrig.runtime.images``), with
+    the channels in the order of the observations, or frame numbers, read by the function set with ``bind_frames``.
     """
 
     def __init__(self, image: Image | None, n_observations: int, dtype: DTypeLike) -> None:
-        """Raises ValueError unless the observations are those of the images."""
+        """Raises ValueError if ``n_observations`` does not match the images."""
         self._image: Final = image
         self._dtype: Final[np.dtype[Any]] = np.dtype(dtype)
         self._read_frames: ReadFrames | None = None
@@ -48,8 +48,8 @@ class Inputs:
         return image_inputs(unpack_normalised_images(observation, math.prod(self._image.size)), self._dtype)
 
     def update(self, batches: Minibatches, update: Callable[[Minibatches], Signals]) -> Signals:
-        """Call ``update`` with the inputs at all observations, one minibatch at a time if they are images: 32
-        experiences of four frames of 84 by 84 pixels take 7 MB."""
+        """Call ``update`` with the network inputs for all observations; for images, one minibatch at a time, because
+        32 experiences of four frames of 84 by 84 pixels take 7 MB."""
         if self._image is None:
             return update(batches)
         signals = [update(self._read_minibatch(batches, k)) for k in range(len(batches.reward))]

@@ -76,9 +76,9 @@ class Naf(ReferMinibatchAlgorithm):
 
     def _pack(self, batches: Minibatches) -> None:
         super()._pack(batches)
-        # Q is a function of the sampled action, which the environment clips: as a function of the clipped one, V(s)
-        # would never reach a return if the mean lies beyond the limits.  Where another action was applied, Q takes that
-        # one.
+        # Q is a function of the sampled action, which the environment clips: as a function of the clipped action, V(s)
+        # could never reach the return if the mean lies beyond the limits.  Where another action was applied, Q takes
+        # that action.
         behaviour = batches.behaviour
         assert behaviour is not None
         action = np.where(behaviour.deviates[..., None], batches.action, behaviour.drawn)

@@ -1,4 +1,4 @@
-"""Common interface of the algorithms that learn from batches of experiences of their present policies.
+"""Common interface of the algorithms that learn from batches of experiences of their current policies.
 
 The owner of the policies gathers a complete batch, N experiences under one policy.  The algorithm itself keeps the
 quantities that it derives from a batch: advantages, target values, densities.
@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from onrig.learner.algorithms import State, algorithm_for
 
-if TYPE_CHECKING:  # imports the descriptions of algorithms and samplers, which may be in the modules of their code
+if TYPE_CHECKING:  # circular otherwise: descriptions of algorithms and samplers may be in the modules of their code
     from onrig.learner.settings import LearnerSettings
 
 HeartbeatCallback = Callable[[], object]
-"""Callable that reports that learning makes progress."""
+"""Called to report that learning is making progress."""
 
 
 def ignore_heartbeat() -> None:
@@ -44,7 +44,7 @@ class PolicyBatch(NamedTuple):
     """(S, K, T): whether the applied action differs from the policy's.  The experience's importance ratio is then 0, so
     policies learn nothing from it; values and advantages still use it."""
     log_pi: NDArray[np.floating] | None = None
-    """(S, K, T): recorded ln pi(a|s) of the behaviour policy; None to use that of the present policies."""
+    """(S, K, T): recorded ln pi(a|s) of the behaviour policy; None to use that of the current policies."""
 
 
 @runtime_checkable
@@ -66,9 +66,10 @@ class OnPolicy(Protocol):
     def learn(
         self, batch: PolicyBatch, remaining_fraction: float, heartbeat: HeartbeatCallback = ignore_heartbeat
     ) -> None:
-        """Learn from a batch of the present policies; ``remaining_fraction``: that of the run when the batch began.
+        """Learn from a batch of the current policies.
 
-        Calls ``heartbeat`` after every epoch.  Raises ValueError for a batch of another size.
+        ``remaining_fraction``: fraction of the run remaining when the batch began.  Calls ``heartbeat`` after every
+        epoch.  Raises ValueError if the batch has the wrong size.
         """
         ...
 

@@ -46,7 +46,7 @@ class Ppo(ActorCritic):
         *,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        """Initialise one trial from each of ``streams`` (policy, value, then the minibatch draws)."""
+        """Initialise one trial from each of ``streams``, in the order policy, value, minibatch draws."""
         rates = {"policy_lr": config.lr, "value_lr": config.value_lr or config.lr, "adam_eps": config.adam_eps}
         super().__init__(config, n_observations, n_actions, streams, dtype, **rates)
         self.config: Final = config
@@ -86,7 +86,7 @@ class Ppo(ActorCritic):
     def learn(
         self, batch: PolicyBatch, remaining_fraction: float, heartbeat: HeartbeatCallback = ignore_heartbeat
     ) -> None:
-        """Run the epochs of one iteration; ``remaining_fraction``: that of the run when the batch began."""
+        """Run the epochs of one iteration; ``remaining_fraction`` of the run remained when the batch began."""
         self._replayed_batches.append(self._compute_statistics(batch))
         alpha = remaining_fraction if self.config.anneal else 1.0
         memory = self._merge_replayed_batches()

@@ -56,9 +56,10 @@ class Rainbow(TracedAlgorithm):
         *,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        """Initialise one trial from each of ``streams`` (network, then update noise); supports one action dimension.
+        """Initialise one trial from each of ``streams``, first the network, then update noise; supports one action
+        dimension.
 
-        Raises ValueError for observations that do not hold the configured images.
+        Raises ValueError if ``n_observations`` does not match the configured images.
         """
         self._inputs: Final = Inputs(config.image, n_observations, dtype)
         state, n, B, levels, atoms = Layout(), self._inputs.width, config.batch, config.levels, config.atoms
@@ -237,7 +238,7 @@ class Rainbow(TracedAlgorithm):
         return Signals(records.get("td"), records.get("loss"), records.get("target"))
 
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
-        """Copy out one trial's mean weights as one plain network to the logits, level by level."""
+        """Copy out one trial's mean weights as a plain network whose outputs are the logits, level by level."""
         row = self.rows[trial]
         parameters = [
             row[f.slice].reshape(f.shape).copy() for f in self._network.fields if not f.name.endswith("_scale")

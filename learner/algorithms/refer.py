@@ -2,7 +2,7 @@
 
 Rule 1: an experience is *far* if the importance ratio rho of its action is outside (1/c, c); the gradient of the
 algorithm's own loss excludes it.  Rule 2: this gradient is mixed with that of the KL divergence between the behaviour
-policy and the present one.  The coefficient beta keeps the share of far experiences in the memory at D.  c and the step
+policy and the current one.  The coefficient beta keeps the share of far experiences in the memory at D.  c and the step
 size are annealed.
 
 The ratio uses the action that the policy sampled; the shield is part of the environment.
@@ -30,7 +30,7 @@ _MAX_UNMASKED_RATIO: Final = 1e3
 
 
 Index = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""Trials and slots of some experiences."""
+"""Trials and slots of a set of experiences."""
 
 
 class BehaviourSample(NamedTuple):
@@ -42,7 +42,7 @@ class BehaviourSample(NamedTuple):
 
 
 class PolicyDistance(NamedTuple):
-    """Distance of the present policy from the behaviour policy, (B, 1) each, with gradients."""
+    """Distance of the current policy from the behaviour policy, (B, 1) each, with gradients."""
 
     rho: Array
     """pi(a|s) / mu(a|s)."""
@@ -50,7 +50,7 @@ class PolicyDistance(NamedTuple):
 
 
 def policy_distance(settings: ReferSettings, sample: BehaviourSample, mean: Array, std: Array) -> PolicyDistance:
-    """Compare the behaviour policies with the present one."""
+    """Compare the behaviour policies with the current one."""
     max_ratio = math.inf if settings.uses_rule_1 else _MAX_UNMASKED_RATIO
     log_densities = log_density(sample.drawn, mean, std), log_density(sample.drawn, sample.mean, sample.std)
     behaviour_policy, current_policy = (sample.mean, sample.std), (mean, std)

@@ -44,7 +44,7 @@ def initial_layer(
 
 
 def common_std(state: Layout, m: int, name: str = "std") -> Group:
-    """Lay out a standard deviation of m actions, the same in all states, as the input of a softplus."""
+    """Lay out the standard deviation of m actions, the same in all states and stored as the input of a softplus."""
     return state.group(name, {"output": (1, m)})
 
 
@@ -134,7 +134,7 @@ class ReferAlgorithm(TracedAlgorithm, ABC):
         return np.asarray(np.clip(self.distribution(observation)[0], -1.0, 1.0))
 
     def update(self, batches: Minibatches) -> Signals:
-        """Train on K minibatches in turn, with their slots and behaviour; raises ValueError if their shape differs."""
+        """Train on K minibatches in turn; raises ValueError without slots or behaviour, or if their shape differs."""
         if batches.behaviour is None or batches.slots is None:
             raise ValueError("expected minibatches with their behaviour policies and slots")
         check_shapes(batches, self.trials, self._config.batch, self._n, self._m)

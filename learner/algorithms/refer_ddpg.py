@@ -1,5 +1,5 @@
-"""DDPG under ReF-ER (Novati and Koumoutsakos 2019, Alg. 4): its exploration noise, a Gaussian of fixed width, has a
-density.
+"""DDPG under ReF-ER (Novati and Koumoutsakos 2019, Alg. 4): the exploration noise, a Gaussian of fixed width, gives
+the policy a density.
 
 The critic learns from near experiences only, without the factor beta; the actor's gradient is the mixture.  Both
 gradients are taken at the same parameters.
@@ -40,7 +40,7 @@ class ReferDdpg(ReferMinibatchAlgorithm):
         *,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        """Initialise one trial from each of ``streams`` (actor, then critic)."""
+        """Initialise one trial from each of ``streams``, in the order actor, critic."""
         state, n, m, size = Layout(), n_observations, n_actions, NETWORK_SIZES[config.network]
         self._actor, self._target_actor = (
             Mlp(state, name, (n, *size.actor, m), activation=softsign) for name in ("actor", "target_actor")

@@ -1,5 +1,5 @@
 """Estimates along episodes: returns from actions of older policies (Retrace; Munos et al. 2016), and advantages of the
-present policy's actions (Schulman et al. 2016)."""
+current policy's actions (Schulman et al. 2016)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _retrace_numpy(
     next_slot: NDArray[np.int64],
     gamma: float,
 ) -> NDArray[np.float64]:
-    """Compute ``retrace`` without the C library, one step of all chains at a time; bit-identical to it."""
+    """Compute ``retrace`` without the C library, one step of all chains at a time; bit-identical to the library."""
     q = np.asarray(reward + gamma * end_value, np.float64)
     previous_slots = np.full(len(q), -1)
     slots_with_next = np.flatnonzero(next_slot >= 0)

@@ -66,7 +66,7 @@ class ChunkRecords:
     """Records of chunks of R steps each, shared by several programs; columns by name."""
 
     def __init__(self, chunk_steps: int, columns: Mapping[str, int]) -> None:
-        """``columns``: fields (R, cols)."""
+        """``columns``: number of columns of each field (R, cols)."""
         self.layout: Final = Layout()
         self.fields: Final = {name: self.layout.add(name, chunk_steps, cols) for name, cols in columns.items()}
         self._chunk_steps = chunk_steps

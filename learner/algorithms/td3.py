@@ -41,9 +41,9 @@ class Td3(TracedAlgorithm):
         *,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        """Initialise one trial from each of ``streams`` (actor, critics, then update noise).
+        """Initialise one trial from each of ``streams``, in the order actor, critics, update noise.
 
-        Raises ValueError for observations that do not hold the configured images.
+        Raises ValueError if ``n_observations`` does not match the configured images.
         """
         self._inputs: Final = Inputs(config.image, n_observations, dtype)
         state, n, m, B = Layout(), self._inputs.width, n_actions, config.batch

@@ -96,8 +96,8 @@ class TracedAlgorithm(TracedNetworks):
         return np.stack([stream.standard_normal(shape) for stream in self._streams])
 
     def draw_noise(self, updates: int, *shape: int, n_uniforms: int = 0) -> tuple[Values, Values]:
-        """Draw N(0, 1) noise (S, updates, *shape) and numbers over [0, 1) (S, updates, n_uniforms), update by
-        update."""
+        """Draw N(0, 1) noise (S, updates, *shape) and uniform numbers in [0, 1) (S, updates, n_uniforms),
+        update by update."""
         if not n_uniforms:
             return self.normals(updates, *shape), np.zeros((self.trials, updates, 0))
         draws = [

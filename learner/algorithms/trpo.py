@@ -67,7 +67,7 @@ class Trpo(ActorCritic):
         *,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        """Initialise one trial from each of ``streams`` (policy, value, then the minibatch order)."""
+        """Initialise one trial from each of ``streams``, in the order policy, value, minibatch order."""
         super().__init__(config, n_observations, n_actions, streams, dtype, value_lr=config.value_lr)
         self.config: Final = config
         N, F, n, m = config.steps, -(-config.steps // config.fisher_every), n_observations, n_actions
@@ -95,7 +95,7 @@ class Trpo(ActorCritic):
         return likelihood_ratio(log_density(fields["drawn"], mean, std), fields["log_pi"]) * fields["advantage"]
 
     def _trace_gradient(self, tape: Tape) -> None:
-        """Report the gradient of the mean gain, and the present policy."""
+        """Report the gradient of the mean gain, and the current policy."""
         mean, std = self._distribution(self._batch.read(tape)["observation"])
         gains = self._gains(tape, mean, std)
         gradient = concatenate(*tape.gradient(gains.mean(), self._policy))
@@ -114,7 +114,7 @@ class Trpo(ActorCritic):
     def _trace_product(self, tape: Tape) -> None:
         """Report the product of a vector with the Fisher matrix of the mean's network.
 
-        The divergence has zero gradient at the present policy, so its Hessian is exactly J' M J, where J is the
+        The divergence has zero gradient at the current policy, so its Hessian is exactly J' M J, where J is the
         Jacobian of the means with respect to the parameters, and M = 1 / std^2 the Hessian with respect to the means.
         """
         fields, net = self._fisher.read(tape), self._mean

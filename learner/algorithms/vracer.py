@@ -1,8 +1,8 @@
 """V-RACER (Novati and Koumoutsakos 2019, §2, Alg. 2 and 3): an off-policy actor and a value in one network.
 
-Each slot has notes of its value and of its importance ratio at the last replay.  From these Q^ret is computed along the
-episodes (``onrig.learner.algorithms.returns``): immediately for a new episode, at intervals for all of them. With a
-head the advantage is a function of the action (App. E), learned with the policy.
+Each slot has notes of its value and of its importance ratio at the last replay.  From these Q^ret is computed along
+the episodes (``onrig.learner.algorithms.returns``): immediately for a new episode, at intervals for all of them. With a
+head, the advantage is a function of the action (App. E), learned with the policy.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class Vracer(ReferMinibatchAlgorithm):
                 self._retrace(s)
 
     def _trace_entry(self, tape: Tape, x: Array) -> Array:
-        """Return value, advantage and next state's value, (rows, 3), of experiences: states, next states, actions."""
+        """Return value, advantage and next state's value, (rows, 3), from states, next states and actions in ``x``."""
         w = self._width
         out = self._compute_outputs(x.columns(0, w))
         advantage = self._compute_advantage(x.columns(2 * w, x.shape[1]), out)

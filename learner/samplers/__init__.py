@@ -22,7 +22,7 @@ from onrig.runtime.memory.strategy import Strategy, parse_sampling, sampling_cla
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
 
-if TYPE_CHECKING:  # imports the descriptions of algorithms and samplers, which may be in the modules of their code
+if TYPE_CHECKING:  # circular otherwise: descriptions of algorithms and samplers may be in the modules of their code
     from onrig.learner.settings import LearnerSettings
 
 State = dict[str, NDArray[np.generic]]
@@ -35,9 +35,9 @@ class ReplayView(NamedTuple):
     gather: Callable[[NDArray[np.int64]], Minibatches]
     """Return the experiences in slots (S, n): fields (S, n, ...), valid until the next call."""
     policy: Callable[[NDArray[np.floating]], NDArray[np.floating]]
-    """Apply the present policy: normalised observations (S, n, ...) to normalised actions, noise-free."""
+    """Apply the current policy: normalised observations (S, n, ...) to normalised actions, noise-free."""
     age: Callable[[NDArray[np.int64]], NDArray[np.floating]]
-    """Return the training steps before the experiences in slots (S, n), as a share of the run: (S, n).
+    """Return the number of training steps before each experience in slots (S, n), as a share of the run: (S, n).
     """
     observations: int
     """Number of observation dimensions."""
@@ -125,7 +125,7 @@ class Sampler(Protocol):
 
     @property
     def required_signals(self) -> frozenset[Signal]:
-        """Signals that draws depend on; with any, each draw waits for the previous update."""
+        """Signals on which draws depend; if there are any, each draw waits for the previous update."""
 
     def begin_episode(self, episode: int) -> None:
         """Set the training episode whose updates are next, for schedules over episodes."""
@@ -143,7 +143,7 @@ class Sampler(Protocol):
         return
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
-        """Draw ``updates`` minibatches, equal to that number of single draws.
+        """Draw ``updates`` minibatches, the same as in that number of single draws.
 
         Raises ValueError while fewer than ``batch`` experiences are stored.
         """
@@ -178,7 +178,7 @@ def sampler_class(name: str) -> type[SamplerClass]:
 def sampler_for(strategy: Strategy, stream: np.random.Generator, context: SamplerContext) -> Sampler:
     """Build the sampler of ``strategy``, which owns ``stream`` (PCG64) from then on.
 
-    Raises ValueError for an unknown sampling, and if the memory cannot hold one minibatch.
+    Raises ValueError if the sampling is unknown, or the memory cannot hold one minibatch.
     """
     if context.capacity < context.batch:
         raise ValueError(f"a memory of {context.capacity} experiences is too small for a minibatch of {context.batch}")
@@ -186,7 +186,7 @@ def sampler_for(strategy: Strategy, stream: np.random.Generator, context: Sample
 
 
 def sampler_of(sampling: str, stream: np.random.Generator, context: SamplerContext) -> Sampler:
-    """Build the sampler of a sampling strategy, or of the one within another; raises ValueError for an unknown one."""
+    """Build the sampler of a sampling strategy, possibly nested in another; raises ValueError if it is unknown."""
     from onrig.learner.samplers.fis import Fis
 
     name, correction, argument, inner_sampling = parse_sampling(sampling)

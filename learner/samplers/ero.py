@@ -1,7 +1,7 @@
 """ERO, experience replay optimisation (Zha et al. 2019, as in Oh et al. 2021): a network selects experiences.
 
 Each experience is included at random, with a probability that the network computes from its reward, TD error and age;
-minibatches are uniform draws from the included ones.  After every training episode REINFORCE makes the present
+minibatches are uniform draws from the included ones.  After every training episode REINFORCE makes the current
 selection more likely if the return has increased, less likely if it has decreased.
 """
 
@@ -65,7 +65,7 @@ class InclusionNets(TracedNetworks):
         weights: NDArray[np.float64],
         trials: NDArray[np.int64],
     ) -> None:
-        """Take one Adam step with these trials on the loss -sum of weight (I ln p + (1 - I) ln(1 - p)).
+        """Take one Adam step for these trials on the loss -sum of weight (I ln p + (1 - I) ln(1 - p)).
 
         ``features`` (S, sample, 3), ``is_included`` and ``weights`` (S, sample); the other trials, with their moments,
         are unchanged.
@@ -79,8 +79,8 @@ class InclusionNets(TracedNetworks):
 class Ero(MultiTrialSampler):
     """Uniform draws from the included experiences; from all of them if fewer than a minibatch are included.
 
-    Inclusion is drawn before the first draw after an experience was written, and again after each update that replays
-    it.
+    The inclusion of an experience is drawn before the first minibatch after the experience was written, and redrawn
+    after each update that replays it.
     """
 
     required_signals: ClassVar[frozenset[Signal]] = frozenset({Signal.TD_ERROR, Signal.RETURN})
@@ -97,7 +97,7 @@ class Ero(MultiTrialSampler):
         self._is_included: Final = [sum_tree(context.capacity) for _ in streams]
         """Inclusion mask, one row per trial."""
         self._is_new: Final[NDArray[np.bool_]] = np.zeros((len(streams), context.capacity), np.bool_)
-        """(S, capacity): written since the last draw."""
+        """(S, capacity): whether the slot was written since the last draw."""
         self._has_new_slots = False
         self._features: Final = Features(self._view, self._trials, context.capacity)
         self._nets: Final = InclusionNets(settings, [stream for _, _, _, stream in child_streams])
@@ -123,10 +123,10 @@ class Ero(MultiTrialSampler):
     def draw(self, updates: int) -> Draw:
         """Draw one minibatch of distinct slots for each trial, (1, S, batch), without weights.
 
-        Raises ValueError for more than one, and if fewer experiences than a minibatch are stored.
+        Raises ValueError unless ``updates`` is 1, or if fewer experiences are stored than a minibatch needs.
         """
         if updates != 1:
-            raise ValueError(f"expected 1 minibatch per draw: each depends on the previous update, got {updates}")
+            raise ValueError(f"expected 1 minibatch per draw, since each depends on the previous update, got {updates}")
         n_available = self._features.n_stored.min()
         if n_available < self._batch:
             raise ValueError(f"cannot draw {self._batch} distinct experiences from the {n_available} stored")

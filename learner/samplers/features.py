@@ -1,4 +1,4 @@
-"""Features of experiences that learned samplers score (Oh et al. 2021, eq. 2 and App. B), of S trials."""
+"""Features of the experiences that learned samplers score (Oh et al. 2021, eq. 2 and App. B), for S trials."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _MAX_SAMPLED_SLOTS: Final = 1024
 
 
 class Features:
-    """TD error and target at the last update per slot, 1.0 before the first, and the features derived from them.
+    """TD error and target of each slot at its last update, 1.0 before the first, and the features derived from them.
 
     Observations and rewards are standardised by the memory's mean and standard deviation at the end of the last
-    training episode, which the paper leaves open; TD error and target pass through tanh once.  Images are no features:
+    training episode, which the paper leaves open; TD error and target pass through tanh once.  Images are not features:
     networks read them.  The grouping of write notifications has no effect, because a rig's learner receives them at
     varying times.
     """

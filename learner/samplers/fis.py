@@ -36,7 +36,7 @@ def replay_tail(n: int, p: float) -> NDArray[np.float64]:
 
 
 def fis_weights(n: int, p: float, beta: float) -> NDArray[np.float64]:
-    """Tabulate w(K) = (T(K) / (sum of j = 1 ... ceil(np) of T(j) / (np)))^beta for K = 0, 1, ...; w(0) is unused.
+    """Tabulate w(K) = (T(K) / (sum over j = 1 ... ceil(np) of T(j) / (np)))^beta for K = 0, 1, ...; w(0) is unused.
 
     In the first updates of a run np is below 1 and so is every weight, as in the formula.
     """
@@ -50,14 +50,14 @@ def fis_weights(n: int, p: float, beta: float) -> NDArray[np.float64]:
 
 @lru_cache(maxsize=16)
 def _table(n: int, p: float, beta: float) -> NDArray[np.float32]:
-    """Compute ``fis_weights`` as float32, once for trials in lockstep."""
+    """Compute ``fis_weights`` as float32, only once for trials in lockstep."""
     table = fis_weights(n, p, beta).astype(np.float32)
     table.flags.writeable = False
     return table
 
 
 class Fis:
-    """Wrapper that weights the draws of any sampler by the number of replays K of each experience, this one included.
+    """Wrapper that weights the draws of any sampler by each experience's number of replays K, this replay included.
 
     ``replays`` is the expected number of replays of an experience under FIFO: np in the paper, 8 there.  The lifetime n
     is the number of updates so far, at most ``capacity * replays / batch``; p = batch / stored.  K restarts when a slot
@@ -135,7 +135,7 @@ class Fis:
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Restore a state from ``state()``; the next draws are then the same.
 
-        Raises ValueError for another capacity.
+        Raises ValueError if the capacity differs.
         """
         counts = state["counts"]
         if counts.shape != self._counts.shape:

@@ -1,6 +1,6 @@
-"""KLPER (Cicek et al. 2021): replays the one of N candidate minibatches that is nearest to the present policy.
+"""KLPER (Cicek et al. 2021): replays the one of N candidate minibatches that is nearest to the current policy.
 
-The differences between the present policy's actions and the stored ones are treated as samples of a Gaussian; its KL
+The differences between the current policy's actions and the stored ones are treated as samples of a Gaussian; its KL
 divergence from N(0, v I) is a batch's score.  Actions are normalised.
 """
 
@@ -25,8 +25,8 @@ def kl_scores(differences: NDArray[np.floating], variance: float) -> NDArray[np.
     """KL divergence of the Gaussian fitted to each batch of differences (..., B, m) from N(0, variance I), (...).
 
     Eqs. 9-14, with the unbiased covariance (1 / (B - 1)) and ``RIDGE``.  It is smallest if the differences have this
-    variance, and infinite if they have none: read as a covariance, the paper's sigma prefers actions scattered widely
-    around the present policy's to the policy's own (docs/methods.md).
+    variance, and infinite if they have none: if the paper's sigma is read as a covariance, actions scattered widely
+    around the current policy's score better than the policy's own (docs/methods.md).
     """
     d = np.asarray(differences, np.float64)
     batch, m = d.shape[-2:]
@@ -43,7 +43,7 @@ def kl_scores(differences: NDArray[np.floating], variance: float) -> NDArray[np.
 
 
 def action_differences(view: ReplayView, slots: NDArray[np.int64]) -> NDArray[np.floating]:
-    """Present policy's action minus the stored action, normalised, for slots (S, n): (S, n, m)."""
+    """Current policy's action minus the stored action, normalised, for slots (S, n): (S, n, m)."""
     experiences = view.gather(slots)
     difference: NDArray[np.floating] = view.policy(experiences.observation) - experiences.action
     return difference
@@ -62,7 +62,7 @@ def select_closest(slots: NDArray[np.int64], view: ReplayView, variance: float) 
 
 
 class Klper(Sampler):
-    """Draws N minibatches uniformly and replays the one whose actions are closest to the present policy's."""
+    """Draws N minibatches uniformly and replays the one whose actions are closest to the current policy's."""
 
     required_signals: Final = frozenset({Signal.POLICY})
 
@@ -74,7 +74,7 @@ class Klper(Sampler):
 
     @classmethod
     def build(cls, context: SamplerContext, stream: np.random.Generator, *, weighted: bool) -> Klper:
-        """Build the sampler; raises ValueError without a view of the policy."""
+        """Build the sampler; raises ValueError if ``context`` has no view of the policy or no number of candidates."""
         if context.view is None or context.argument is None:
             raise ValueError("KLPER needs access to a policy, and a number of candidates")
         return cls(
@@ -90,11 +90,11 @@ class Klper(Sampler):
     def draw(self, batch: int, updates: int = 1) -> Draw:
         """Draw one minibatch, slots (1, batch), without weights.
 
-        Raises ValueError for more than one, because the policy changes between them, and if fewer than ``batch``
-        experiences are stored.
+        Raises ValueError unless ``updates`` is 1, because the policy changes between updates, or if fewer than
+        ``batch`` experiences are stored.
         """
         if updates != 1:
-            raise ValueError(f"expected 1 minibatch per draw: each depends on the policy, got {updates}")
+            raise ValueError(f"expected 1 minibatch per draw, because each depends on the policy, got {updates}")
         candidates = self._uniform.draw(batch, self._n_candidates).slots
         return Draw(select_closest(candidates[:, None], self._view, self._variance), None)
 

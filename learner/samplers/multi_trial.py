@@ -24,7 +24,7 @@ class MultiTrialSampler:
     def __init__(self, context: SamplerContext, streams: Sequence[np.random.Generator]) -> None:
         """Build the sampler with one trial for each of ``streams`` (PCG64).
 
-        Raises ValueError without a view of experiences and policy.
+        Raises ValueError if ``context`` has no view of experiences and policy.
         """
         if context.view is None:
             raise ValueError(f"{type(self).__name__.upper()} needs access to experiences and a policy")
@@ -49,7 +49,7 @@ class MultiTrialSampler:
     def draw(self, updates: int) -> Draw:
         """Draw one minibatch for each trial, slots (1, S, batch).
 
-        Raises ValueError for more than one, and if too few experiences are stored.
+        Raises ValueError unless ``updates`` is 1, or if too few experiences are stored.
         """
         raise NotImplementedError
 
@@ -105,8 +105,8 @@ class SingleTrialSampler:
         self.sampler.on_episode_end(np.array([episode_return]), np.ones(1, np.bool_))
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
-        """Draw one minibatch, slots (1, batch); raises ValueError for more than one, and for a size other than the
-        configured one."""
+        """Draw one minibatch, slots (1, batch); raises ValueError unless ``updates`` is 1 and ``batch`` is as
+        configured."""
         draw = self.sampler.draw(updates)
         if draw.slots.shape[-1] != batch:
             raise ValueError(f"minibatches have {draw.slots.shape[-1]} experiences, not {batch}")

@@ -142,7 +142,7 @@ class ScoreNets(TracedNetworks):
         gain: NDArray[np.float64],
         trials: NDArray[np.int64],
     ) -> None:
-        """Take one Adam step with these trials on eq. 7: -gain times the sum of ln(score + 1e-6) over valid rows.
+        """Take one Adam step for these trials on eq. 7: -gain times the sum of ln(score + 1e-6) over valid rows.
 
         ``features`` (S, sample, width), ``is_valid`` (S, sample), ``gain`` (S,); the other trials, with their moments,
         are unchanged.
@@ -155,7 +155,7 @@ class ScoreNets(TracedNetworks):
 
 
 class Ners(MultiTrialSampler):
-    """Draws proportionally to score^alpha, 1.0 for an experience never replayed, with importance weights (eqs. 1, 5).
+    """Draws in proportion to score^alpha, with score 1.0 before the first replay, and importance weights (eqs. 1, 5).
 
     Only drawn experiences are rescored, with the TD error and target from their update.
     """
@@ -206,10 +206,10 @@ class Ners(MultiTrialSampler):
     def draw(self, updates: int) -> Draw:
         """Draw one minibatch for each trial, slots and weights (1, S, batch).
 
-        Raises ValueError for more than one, and if fewer experiences than a minibatch are stored.
+        Raises ValueError unless ``updates`` is 1, or if fewer experiences are stored than a minibatch needs.
         """
         if updates != 1:
-            raise ValueError(f"expected 1 minibatch per draw: each depends on the previous update, got {updates}")
+            raise ValueError(f"expected 1 minibatch per draw, since each depends on the previous update, got {updates}")
         draws = [sampler.draw(self._batch) for sampler in self._samplers]
         weights = [draw.weights for draw in draws if draw.weights is not None]
         return Draw(np.stack([draw.slots for draw in draws], axis=1), np.stack(weights, axis=1))

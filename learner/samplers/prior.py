@@ -33,7 +33,7 @@ class Prior(Sampler):
     """
 
     def __init__(self, prior_sampler: Sampler, run_sampler: Sampler, context: SamplerContext, fraction: float) -> None:
-        """``fraction`` of each minibatch is prior, rounded to whole experiences."""
+        """``fraction`` of each minibatch consists of prior experiences, rounded to a whole number."""
         self._parts: Final = (
             _SlotRange("prior", prior_sampler, 0, context.reserved),
             _SlotRange("own", run_sampler, context.reserved, context.capacity),
@@ -43,7 +43,7 @@ class Prior(Sampler):
 
     @classmethod
     def build(cls, context: SamplerContext, stream: np.random.Generator, *, weighted: bool) -> Sampler:
-        """Build the sampler; without prior experiences it is the inner one."""
+        """Build the sampler, or only the inner one if there are no prior experiences."""
         if not context.reserved or context.argument is None:
             return sampler_of(context.inner_sampling, stream, context)
         fraction, streams, n = context.argument, stream.spawn(2), context.reserved

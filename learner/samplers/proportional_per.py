@@ -41,7 +41,7 @@ class ProportionalPer(Sampler):
         scale: Scale = Scale.BATCH_MAX,
         updates_per_episode: int = 0,
     ) -> None:
-        """Build the sampler of a memory of ``capacity``; with ``beta``, draws have importance weights.  ``stream`` is
+        """Build the sampler for a memory of ``capacity``; with ``beta``, draws have importance weights.  ``stream`` is
         PCG64.
 
         ``beta`` is a schedule over episodes, or over updates if ``updates_per_episode`` is set; updates missing from an
@@ -106,7 +106,7 @@ class ProportionalPer(Sampler):
         self._n_drawn = max(self._n_drawn, (episode - 1) * self._updates_per_episode)
 
     def on_write(self, slots: NDArray[np.int64]) -> None:
-        """Set new experiences to the largest priority so far."""
+        """Give new experiences the largest priority so far."""
         if len(slots):
             self._tree.put(slots, np.full(len(slots), self._largest_priority))
             self._n_stored = max(self._n_stored, int(slots.max()) + 1)
@@ -154,7 +154,7 @@ class ProportionalPer(Sampler):
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
         """Restore a state from ``state()``; the next draws are then the same.
 
-        Raises ValueError for another capacity.
+        Raises ValueError if the capacity differs.
         """
         priorities = state["priorities"].astype(np.float64)
         if priorities.shape != (self._tree.capacity,):

@@ -24,7 +24,7 @@ def segment_ends(cumulative_weights: NDArray[np.float64], n_stored: int, segment
 
     ``cumulative_weights`` is the running sum of the unnormalised rank probabilities, from rank 1.  If rank 1 alone is
     more likely than a segment (a memory of a few hundred with a minibatch of 16), every segment still gets at least one
-    rank, which the paper leaves open: no experience is then drawn twice, and the probabilities below remain exact.
+    rank (the paper leaves this case open): no experience is then drawn twice, and the probabilities below remain exact.
     """
     k = np.arange(segments)
     ends = cumulative_weights[:n_stored].searchsorted((k + 1) / segments * cumulative_weights[n_stored - 1]) + 1
@@ -35,7 +35,7 @@ def segment_ends(cumulative_weights: NDArray[np.float64], n_stored: int, segment
 class RankDraws:
     """One uniform draw from each segment; rank 1 is the largest |TD error|, and a new experience counts as infinite.
 
-    Ties are in insertion order, oldest first.  The probability of a draw is exactly 1 / (segments * ranks in its
+    Ties are broken by insertion order, oldest first.  The probability of a draw is exactly 1 / (segments * ranks in its
     segment), and the importance weights use this value (in the paper, eq. 7 is "only approximate").
 
     S memories draw minibatches of equal size in lockstep; the draws from a memory do not depend on the others.
@@ -122,7 +122,7 @@ class RankPer(Sampler):
         alpha: float = 0.7,
         beta: LinearSchedule | None = None,
     ) -> None:
-        """Build the sampler of a memory of ``capacity``; with ``beta``, draws have importance weights.  ``stream`` is
+        """Build the sampler for a memory of ``capacity``; with ``beta``, draws have importance weights.  ``stream`` is
         PCG64."""
         self._draws: Final = RankDraws(capacity, [stream], alpha=alpha, beta=beta)
         self._order: Final = self._draws.orders.orders_by_memory[0]

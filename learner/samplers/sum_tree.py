@@ -1,4 +1,4 @@
-"""Sum tree: values by slot, their total, and search by cumulative sum; free of drift, any capacity.
+"""Sum tree: values by slot, their total, and search by cumulative sum; free of drift, for any capacity.
 
 Two bit-identical implementations share the same arrays: numpy, the reference, and C (``hw/native/sum_tree.c``).
 """

@@ -1,6 +1,6 @@
 """Uniform sampling, without replacement within a minibatch.
 
-It follows the code of de Bruin et al. 2018.  A draw costs O(batch), independent of the number stored.  The library
+It follows the code of de Bruin et al. 2018.  A draw costs O(batch), whatever the number stored.  The C library
 draws the same slots (``hw/native/minibatch.c``).
 """
 

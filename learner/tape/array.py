@@ -43,7 +43,7 @@ class Array:
         self.strides = (shape[1], 1) if strides is None else strides
         self.derivatives: Sequence[Derivative] = ()
         self.is_relu = False
-        """Whether the array is the output of relu units; its gradient is then 0 where the output is 0."""
+        """Whether the array is the output of relu units; if so, its gradient is 0 where the output is 0."""
         self.applied_mask: Array | None = None
         """Relu units whose mask is already applied to this gradient; None for other arrays."""
         self.part_of: tuple[Array, int] | None = None

@@ -235,7 +235,7 @@ def first_uninitialised_read(operations: NDArray[np.void], scratch: int) -> int 
     """Index of the first operation that reads scratch elements not yet written in the update, or None.
 
     Such elements would belong to another update or trial.  Values written in a section are available only in that
-    section. The operations must be valid by ``faults``.
+    section. The operations must be valid according to ``faults``.
     """
     operands = read_operands(operations)
     columns = [operands.code, operations["section"], operands.height, operands.width]

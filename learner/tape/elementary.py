@@ -70,7 +70,7 @@ def clip(a: Array, low: float, high: float) -> Array:
 
 
 def minimum(a: Array, b: Array) -> Array:
-    """The smaller of both; on a tie the gradient passes to the first."""
+    """The smaller of the two; on a tie the gradient passes to the first."""
     tape, shape = a.tape, a.tape.common_shape([a, b])
 
     def select_gradient(name: str) -> Callable[[Gradient, Array], Gradient]:
@@ -80,17 +80,17 @@ def minimum(a: Array, b: Array) -> Array:
 
 
 def maximum(a: Array, b: Array) -> Array:
-    """The larger of both."""
+    """The larger of the two."""
     return -minimum(-a, -b)
 
 
 def equal(a: Array, b: Array) -> Array:
-    """1 where both are equal, else 0; a constant for gradients."""
+    """1 where the two are equal, else 0; a constant for gradients."""
     return a.tape.elementwise("equal", [a, b], [])
 
 
 def greater(a: Array, b: Array) -> Array:
-    """1 where a > b, else 0, also for NaN; a constant for gradients."""
+    """1 where a > b, else 0, including for NaN; a constant for gradients."""
     return a.tape.elementwise("where_more", [a, b, a.tape.filled((1, 1), 1.0)], [])
 
 
@@ -118,7 +118,7 @@ def standardise(a: Array, eps: float, *, columns: bool = False) -> Array:
 
 
 class Dropout:
-    """Dropout (Srivastava et al. 2014) at ``rate``; masks differ between updates by ``seed``, and between uses.
+    """Dropout (Srivastava et al. 2014) at ``rate``; masks differ between updates, through ``seed``, and between uses.
 
     ``seed`` (1, 1): an integer below ``N_SEEDS``.
     """
@@ -231,8 +231,8 @@ def concatenate(*parts: Array) -> Array:
 
 
 def split(a: Array, column: int) -> tuple[Array, Array]:
-    """Columns before and from ``column``: if ``a`` concatenates two such arrays, these, so that no gradient is computed
-    with respect to a constant one."""
+    """Columns before ``column``, and the others.  If ``a`` concatenates two arrays of these widths, returns them, so
+    that no gradient is computed with respect to a constant one."""
     if [part.shape[1] for part in a.parts] == [column, a.shape[1] - column]:
         return a.parts[0], a.parts[1]
     return a.columns(0, column), a.columns(column, a.shape[1])

@@ -12,14 +12,14 @@ from onrig.learner.tape.program import Program
 
 Run = Callable[[NDArray[np.floating], NDArray[np.floating], NDArray[np.uint32] | None], None]
 """``run(state, records, sections)``: run a program on states (S, size), which it changes, and on records (S, K, size),
-in order of K; ``sections`` (K,) has a bit for each section that runs in an update; None means no section."""
+update by update; ``sections`` (K,) has a bit for each section that runs in an update; None means no section."""
 
 
 class Executor(Protocol):
     """Backend that runs programs; a trial's results do not depend on the others."""
 
     name: str
-    """``numpy``, or ``native`` and the variant."""
+    """``numpy``, ``native`` and the variant, or ``torch`` and the device."""
     dtype: np.dtype[np.floating]
 
     def bind(self, program: Program) -> Run:

@@ -62,7 +62,7 @@ class NativeExecutor:
 
 
 def transposed_elements(operations: NDArray[np.void]) -> NDArray[np.int64]:
-    """Maximum number of matrix elements that each operation transposes; only products do so."""
+    """Maximum number of matrix elements that each operation transposes; only products transpose any."""
     rows, cols, inner = (operations[key].astype(np.int64) for key in ("rows", "cols", "inner"))
     elements = np.maximum(inner * cols, rows * np.minimum(cols, _MAX_LANES))
     return np.where(_IS_PRODUCT[operations["code"]], elements, 0)

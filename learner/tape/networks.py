@@ -25,7 +25,7 @@ Draw = Callable[[np.random.Generator, int, int, bool], tuple[NDArray[np.float64]
 def fan_in_uniform(
     stream: np.random.Generator, inputs: int, outputs: int, is_last: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Draw weights and biases uniformly within 1 / sqrt(inputs): the initialisation of TD3 and SAC."""
+    """Draw weights and biases uniformly within ±1 / sqrt(inputs): the initialisation of TD3 and SAC."""
     bound = 1.0 / math.sqrt(inputs)
     return stream.uniform(-bound, bound, (inputs, outputs)), stream.uniform(-bound, bound, outputs)
 
@@ -156,7 +156,7 @@ class ImageMlp(Mlp):
 
 
 def mlp(state: Layout, name: str, sizes: Sequence[int], image: Image | None) -> Mlp:
-    """Network of vectors, or of images and additional columns."""
+    """Lay out a network for vectors, or for images and additional columns."""
     return Mlp(state, name, sizes) if image is None else ImageMlp(state, name, sizes, image)
 
 

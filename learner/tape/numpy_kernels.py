@@ -224,7 +224,7 @@ def _patches_slope(op: np.void, out: Values, inputs: Sequence[Values], x: Any, y
 
     def kernel() -> None:
         out.fill(0.0)
-        for row, column in np.ndindex(view.shape[1:3]):  # windows may overlap, and are added in the compiled order
+        for row, column in np.ndindex(view.shape[1:3]):  # windows may overlap; added in the order of the C kernel
             view[:, row, column] += window_gradients[:, row, column]
 
     return kernel

@@ -65,8 +65,8 @@ def descend(
     factor: Array | None = None,
     max_norm: float | None = None,
 ) -> None:
-    """Take one step of each optimiser along the negative gradient of ``loss``, clipped to ``max_norm`` over all of
-    them."""
+    """Take one step of each optimiser along the negative gradient of ``loss``, with its norm over all of them clipped
+    to ``max_norm``."""
     gradients = tape.gradient(loss, [optimiser.group for optimiser in optimisers])
     if max_norm is not None:
         clip_norm(tape, gradients, max_norm)

@@ -133,7 +133,7 @@ def _project(out: Tensor, low: float, high: float, p: Tensor, reward: Tensor, di
     atoms = out.shape[1]
     z = torch.linspace(low, high, atoms, dtype=torch.float64, device=out.device).to(out.dtype)
     position = ((reward + discount * z).clamp(low, high) - low) / ((high - low) / (atoms - 1))
-    # Each atom gathers from every position by its distance, because a scattered addition has no defined order.
+    # Each atom gathers from every position, weighted by distance: a scattered addition has no defined order.
     weights = 1.0 - (position[:, :, None] - torch.arange(atoms, device=out.device)).abs()
     out.copy_((p[:, :, None] * weights.clamp(min=0.0)).sum(1))
 

@@ -143,7 +143,7 @@ def _join(target: Array, parts: Sequence[PartialGradient]) -> Array:
 def _write(destination: Array, parts: Sequence[PartialGradient], shared_allocations: Collection[int]) -> None:
     """Write the sum of gradients with respect to a parameter.
 
-    The operation that computed the first one writes it directly, unless it is ``shared`` with another.
+    The operation that computed the first one writes it directly, unless its array is in ``shared_allocations``.
     """
     tape = destination.tape
     first_gradient, *other_gradients = (p.g for p in parts)
@@ -158,9 +158,9 @@ def _write(destination: Array, parts: Sequence[PartialGradient], shared_allocati
 
 
 def _redirect(g: Array, destination: Array, fixed_allocations: Collection[int]) -> bool:
-    """Redirect the only operation that writes ``g`` to ``into``, if no other operation reads ``g``.
+    """Redirect the only operation that writes ``g`` to ``destination``, if no operation reads ``g``.
 
-    ``kept``: allocations that must not change.
+    ``fixed_allocations``: allocations that must not change.  Returns whether the operation was redirected.
     """
     if g.space is not Space.SCRATCH or g.shape != destination.shape or not g.is_contiguous:
         return False

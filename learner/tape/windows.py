@@ -21,7 +21,7 @@ class Windows(NamedTuple):
     side: int
     """Number of rows and columns of a window."""
     stride: int
-    """Number of pixels between windows."""
+    """Number of pixels from one window to the next."""
 
     @property
     def grid(self) -> tuple[int, int]:

@@ -54,27 +54,28 @@ class Scores(NamedTuple):
     """Scores of S trials for the time since the previous scores."""
 
     train: NDArray[np.float64]
-    """(S,) mean raw reward per step of the training episode; in a world of steps the mean return of the closed training
-    episodes, NaN without any."""
+    """(S,) mean raw reward per step of the training episode; for trials that advance step by step, the mean
+    return of the training episodes that ended, NaN if none did."""
     evaluation: NDArray[np.float64]
-    """(S,) scores of noise-free episodes: one parallel to the training episode with the same policy, or several after
-    it."""
+    """(S,) scores of noise-free episodes: one in parallel with the training episode, with the same policy, or several
+    after it."""
     batch_noise: NDArray[np.float64] | None
     """(S, n + m) mean |noise| per state-action dimension in the minibatches replayed afterwards, in normalised units
-    (de Bruin et al. 2018, Table 6); None if the twin has no noise or nothing was replayed yet."""
+    (de Bruin et al. 2018, Table 6); None if the twin has no noise or nothing has been replayed."""
     replay_measures: NDArray[np.float64] | None = None
-    """(S, k) measures of ``REPLAY_MEASURES`` (``step_run``), NaN without any; None in worlds of episodes."""
+    """(S, k) measures of ``REPLAY_MEASURES`` (``step_run``), NaN if missing; None for trials of complete
+    episodes."""
     shield_counts: NDArray[np.float64] | None = None
-    """(S, 2) counts of ``onrig.learner.trials.step_run.SHIELD_COUNTS``; None in worlds of episodes, which have no
-    shield."""
+    """(S, 2) counts of ``onrig.learner.trials.step_run.SHIELD_COUNTS``; None for trials of complete
+    episodes, which have no shield."""
 
 
 class Trials:
     """S trials with a batch of training actors.
 
     All actors take one environment step at a time; each actor's episodes end independently.  A trial whose networks
-    diverge does not affect the others: it continues with zero actions and NaN scores, to distinguish it from one with a
-    bad policy.
+    diverge does not affect the others: it continues with zero actions and NaN scores, which distinguish it from one
+    with a bad policy.
     """
 
     def __init__(
@@ -103,12 +104,12 @@ class Trials:
         """Number of environment steps of each trial, over all its training actors."""
         S, K = actors
         self.episodes: NDArray[np.int64] = np.ones(S, np.int64)
-        """(S,): number of the present episode of each trial's first actor."""
+        """(S,): number of the current episode of each trial's first actor."""
         self._all_actors: Bools = np.ones((S, K if evaluation else K + 1), np.bool_)
         self._observation = world.begin(self._all_actors)
         self._return = np.zeros(self._all_actors.shape)
         self._rewards: list[NDArray[np.float64]] = []
-        """Rewards (S, E) of each step of the present episode, with a parallel evaluation."""
+        """Rewards (S, E) of each step of the current episode, if the evaluation runs in parallel."""
         self._episode_scores = np.zeros((2, S))
         """Mean rewards of the last training and evaluation episodes."""
         self._return_totals = np.zeros((2, S))
@@ -141,8 +142,8 @@ class Trials:
         )
 
     def train(self, steps: int) -> NDArray[np.float64]:
-        """Train for ``steps`` environment steps; returns the mean return (S,) of the training episodes closed in
-        them."""
+        """Train for ``steps`` environment steps; returns the mean return (S,) of the training episodes that
+        ended in them."""
         self._return_totals[:], self._shield_counts[:] = 0.0, 0
         for _ in range(0, steps, self._actors[1]):
             self._step()
@@ -257,7 +258,7 @@ def world_trials(
     ``prior``: initial experiences of every memory.
 
     Trials learn step by step, or from batches of their own policies.  Raises ValueError if ``run`` does not fit its
-    world, ``NoSuchTask`` without one.
+    world, and NoSuchTask if the world cannot be created.
     """
     image = run.learner.algorithm_config.image
     frame_store = None if image is None else _frame_store(run, image, len(seeds))

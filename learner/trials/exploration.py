@@ -1,4 +1,4 @@
-"""Actions of S trials: those of their policies, in training with exploration.
+"""Actions of S trials: those of their policies, with exploration in training.
 
 ``Explorer`` computes actions from observations and random numbers (``onrig.learner.trials.exploration_numbers``).
 """

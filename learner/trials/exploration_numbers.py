@@ -37,8 +37,8 @@ class ExplorationNumbers(NamedTuple):
     is_replaced: Bools | bool = True
     """(S, K, 1): whether an action is replaced."""
     amplitude: Values | None = None
-    """(m,), or (S, 1, m) if trials differ: scale of the policy's own noise, already included in ``noise``; None for
-    1."""
+    """(m,), or (S, 1, m) if trials differ: scale of the policy's own noise, already included in ``noise``; None if
+    it is 1."""
 
     def for_step(self, step: int) -> ExplorationNumbers:
         steps = slice(step, step + 1)
@@ -70,7 +70,7 @@ class EpisodeNumbers:
         self._actuators, self._discrete = tuple(actuators), algorithm.discrete
         self._noise_width = algorithm.noise_width if isinstance(algorithm, Stochastic) else None
         self.episode = ExplorationNumbers()
-        """Numbers of the present episode, (S, T, k)."""
+        """Numbers of the current episode, (S, T, k)."""
         self._step, self._number = steps, 0
 
     def __call__(self, episode: Episodes, *, is_random_phase: bool = False) -> ExplorationNumbers:
@@ -121,7 +121,7 @@ class EpisodeNumbers:
 
 
 class PerTrialNumbers:
-    """Random numbers of S trials as on a rig, whose episodes end separately."""
+    """Random numbers, drawn as on a rig, of S trials whose episodes end separately."""
 
     def __init__(self, trials: Sequence[EpisodeNumbers]) -> None:
         """``trials``: a source for each trial."""

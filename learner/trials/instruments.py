@@ -45,7 +45,7 @@ def _round_to(values: Values, step: Values) -> Values:
 
 
 class PolicyInputs:
-    """Inputs of a policy, composed from the present and earlier signals."""
+    """Inputs of a policy, composed from current and earlier signals."""
 
     def __init__(self, config: RunConfig) -> None:
         self._composition = build_composition(config.task.inputs, config.rig)
@@ -59,7 +59,7 @@ class PolicyInputs:
         )
 
     def compute(self, signals: Values) -> Values:
-        """Return the inputs (..., k) for normalised signals (r, ..., n + q), the present ones first."""
+        """Return the inputs (..., k) for normalised signals (r, ..., n + q), the current ones first."""
         if self._composition is None:
             return np.asarray(signals[0])
         composed_signals = self._composition.batch(self._signals.to_si(signals))

@@ -42,7 +42,7 @@ class MedianCurve(NamedTuple):
 
 
 class PairedComparison(NamedTuple):
-    """Median of differences or ratios by seed, with its interval and its test."""
+    """Median of differences or ratios paired by seed, with its interval and its test."""
 
     value: float
     low: float
@@ -57,7 +57,7 @@ class PairedComparison(NamedTuple):
 
 
 def median_bounds(values: Values | Integers) -> Bounds:
-    """Median of one measure over the trials, ``(T,)``; raises ValueError without trials."""
+    """Median of one measure over the trials, ``(T,)``; raises ValueError if there are none."""
     median, low, high = curve_bounds(np.asarray(values, np.float64).reshape(-1, 1))
     return Bounds(float(median[0]), float(low[0]), float(high[0]))
 
@@ -65,7 +65,7 @@ def median_bounds(values: Values | Integers) -> Bounds:
 def curve_bounds(values: Values) -> MedianCurve:
     """Median over the trials of each column of ``values`` ``(T, N)``; NaN where any trial is NaN.
 
-    The intervals hold for each column separately.  Raises ValueError without trials.
+    The intervals hold for each column separately.  Raises ValueError if there are no trials.
     """
     sorted_values = np.sort(np.asarray(values, np.float64), axis=0)
     if sorted_values.ndim != 2 or not len(sorted_values):
@@ -90,7 +90,7 @@ def _interval_rank(trials: int) -> tuple[int | None, float]:
     if trials < MIN_TRIALS:
         return (0 if trials == MIN_TRIALS - 1 else None), 0.0
     tail_probabilities = np.cumsum([comb(trials, i) / 2.0**trials for i in range(trials // 2 + 1)])
-    coverage = 1 - 2 * tail_probabilities  # by the ranks k and T - 1 - k
+    coverage = 1 - 2 * tail_probabilities  # of the interval from rank k to rank T - 1 - k
     k = int(np.flatnonzero(coverage >= COVERAGE)[-1])
     relative_excess = (coverage[k] - COVERAGE) / (coverage[k] - coverage[k + 1])
     rank = k + 1
@@ -98,7 +98,7 @@ def _interval_rank(trials: int) -> tuple[int | None, float]:
 
 
 def matching_rows(seeds: Integers, other_seeds: Integers) -> tuple[Integers, Integers]:
-    """Rows of the trials with common seeds of two cells, in the order of the seeds."""
+    """Rows, in two cells, of the trials whose seeds they have in common, in the order of the seeds."""
     _, a, b = np.intersect1d(seeds, other_seeds, return_indices=True)
     return a.astype(np.int64), b.astype(np.int64)
 
@@ -110,7 +110,7 @@ def paired_difference(a: Values | Integers, b: Values | Integers) -> PairedCompa
 
 
 def paired_ratio(a: Values | Integers, b: Values | Integers) -> PairedComparison:
-    """Median of ``a / b``, both ``(T,)`` and of the same seeds, for rise times; raises ValueError unless positive."""
+    """Median of ``a / b``, both ``(T,)`` with the same seeds, for rise times; raises ValueError unless positive."""
     a, b = _pair(a, b)
     if not (np.all(a > 0) and np.all(b > 0)):
         raise ValueError("a ratio needs positive values")
@@ -134,7 +134,7 @@ def holm(family: Sequence[PairedComparison]) -> list[PairedComparison]:
 
 
 def fraction_lower_bound(count: int, trials: int) -> float:
-    """Lower bound of the share estimated by ``count`` of ``trials``, exact, 95 % one-sided (Clopper-Pearson 1934)."""
+    """Lower bound on the share estimated by ``count`` of ``trials``: exact, one-sided, 95 % (Clopper-Pearson 1934)."""
     if not 0 <= count <= trials or not trials:
         raise ValueError(f"{count} of {trials} is not a share")
     low, high = 0.0, count / trials
@@ -148,7 +148,8 @@ def fraction_lower_bound(count: int, trials: int) -> float:
 def student_quantile(p: float, degrees_of_freedom: int) -> float:
     """Quantile of Student's t at ``p`` in [0.5, 1) with a whole number of degrees of freedom, by bisection.
 
-    The distribution is a finite sum then (Abramowitz and Stegun 1964, 26.7.3 and 26.7.4).  Raises ValueError.
+    The distribution is then a finite sum (Abramowitz and Stegun 1964, 26.7.3 and 26.7.4).  Raises ValueError for other
+    arguments.
     """
     if not 0.5 <= p < 1.0 or degrees_of_freedom < 1:
         raise ValueError(f"no quantile of Student's t at {p:g} with {degrees_of_freedom} degrees of freedom")

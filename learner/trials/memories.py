@@ -115,7 +115,7 @@ class Memories:
         self._next_key: NDArray[np.int64] = np.zeros(len(seeds), np.int64)
         """(S,): key of the next experience; one key is skipped between episodes."""
         self._episode = [0] * len(seeds)
-        """Number of ended episodes of each trial."""
+        """Number of completed episodes of each trial."""
         if contents.prior is not None:
             self._insert_prior(contents.prior)
 

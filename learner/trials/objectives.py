@@ -22,8 +22,8 @@ class Objective(NamedTuple):
 
 
 def fill_diverged(curves: Values) -> Values:
-    """Normalised curves (T, P) in which evaluations of diverged networks count as the worst before them, or as random
-    actions if that is worse."""
+    """Normalised curves (T, P) in which evaluations of diverged networks count as the worst of the others, or as random
+    actions if those are worse."""
     worst = np.fmin.reduce(np.where(np.isfinite(curves), curves, np.nan), axis=1, initial=0.0)
     return np.where(np.isfinite(curves), curves, worst[:, None])
 
@@ -40,9 +40,9 @@ def _score_area(curves: Values) -> Values:
 
 OBJECTIVES: Final[dict[str, Objective]] = {
     "final": Objective("mean performance in the last tenth of the run", final_mean),
-    "rise": Objective("share of the run that is left at the first evaluation of 0.8", _score_rise),
+    "rise": Objective("share of the run that remains at the first evaluation of 0.8 or more", _score_rise),
     "regret": Objective("mean performance over the run (area)", _score_area),
     "robust": Objective("10th percentile over plants of the final performance", final_mean),
 }
-"""Objectives by name.  ``regret`` is the area lost against the best candidate of a pair.  A paired difference of
+"""Objectives by name.  ``regret`` is the area lost compared with a pair's best candidate.  A paired difference of
 regrets equals that of areas, because the area of the best candidate cancels."""

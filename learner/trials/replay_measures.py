@@ -1,7 +1,7 @@
 """Measures of replay (``step_run.REPLAY_MEASURES``), including KLPER's score with both readings of its sigma (Cicek et
 al. 2021, figures 2 and 4).
 
-The score is smallest for actions whose deviation from the present policy has KLPER's variance
+The score is smallest for actions whose deviation from the current policy has KLPER's variance
 (``samplers.klper.kl_scores``).
 """
 
@@ -48,7 +48,7 @@ def scores_by_origin(
 ) -> Values:
     """Mean scores (S, ``ORIGINS``, ``READINGS``) of uniform batches of each origin, after ``steps`` training steps.
 
-    NaN if no batch of an origin is stored.  Present experiences are those of the last ``BATCHES`` batches.
+    NaN if no batch of an origin is stored.  Origin ``present``: the experiences of the last ``BATCHES`` batches.
     """
     learning_steps = steps - random_steps
     spans = (0, random_steps), (random_steps, random_steps + learning_steps // 2), (steps - BATCHES * batch, steps)
@@ -130,7 +130,7 @@ class _RunningMean:
         self._count += count
 
     def pop(self) -> Values:
-        """Return and reset the means (S, k) since the last call; NaN without any."""
+        """Return and reset the means (S, k) since the last call; NaN if nothing was added."""
         total, count = self._total.copy(), self._count
         self._total[:], self._count = 0.0, 0
         return total / count if count else np.full_like(total, np.nan)

@@ -27,11 +27,11 @@ from onrig.runtime.random_streams import Role, stream
 
 
 class Sampling(Protocol):
-    """Samplers of S trials; each draws the same as a single one from ``onrig.learner.samplers``."""
+    """Samplers of S trials; each draws the same slots as a single one from ``onrig.learner.samplers``."""
 
     @property
     def required_signals(self) -> frozenset[Signal]:
-        """Signals that draws depend on; with any, each draw requires the previous update."""
+        """Signals on which draws depend; if there are any, each draw requires the previous update."""
         ...
 
     def begin_episode(self, episode: int) -> None:
@@ -103,9 +103,10 @@ class KlperSampling(Sampling):
         self._uniform.on_write(slots)
 
     def draw(self, updates: int) -> Draw:
-        """Draw one minibatch for each trial; raises ValueError for more, since policies change between minibatches."""
+        """Draw one minibatch for each trial; raises ValueError unless ``updates`` is 1: policies change
+        between updates."""
         if updates != 1:
-            raise ValueError(f"expected one update per draw, which depends on the policy, got {updates}")
+            raise ValueError(f"expected one update per draw, since draws depend on the policy, got {updates}")
         candidates = self._uniform.draw(self._n_candidates).slots
         return Draw(select_closest(candidates, self._view, self._variance)[None], None)
 
@@ -132,9 +133,10 @@ class RankPerSampling(Sampling):
             fis.on_write(trial_slots)
 
     def draw(self, updates: int) -> Draw:
-        """Draw one minibatch for each trial; raises ValueError for more, since draws depend on the last errors."""
+        """Draw one minibatch for each trial; raises ValueError unless ``updates`` is 1: draws depend on the last
+        errors."""
         if updates != 1:
-            raise ValueError(f"expected one update per draw, which depends on the previous update, got {updates}")
+            raise ValueError(f"expected one update per draw, since each depends on the previous update, got {updates}")
         draw = self._per.draw(self._batch)
         if not self._fis:
             return draw
@@ -205,7 +207,7 @@ TrialsSamplingFactory = Callable[[SamplingParts, SamplerContext, Sequence[np.ran
 def build_klper_sampling(
     parts: SamplingParts, context: SamplerContext, streams: Sequence[np.random.Generator]
 ) -> Sampling:
-    """Build KLPER; raises ValueError without a view of the policy."""
+    """Build KLPER; raises ValueError if ``context`` has no view of the policy."""
     if context.view is None or parts.argument is None:
         raise ValueError(f"{parts} needs a view of the policy")
     uniform = SeparateSampling([Uniform(s) for s in streams], context.batch)

@@ -27,13 +27,13 @@ _ROUNDING: Final = 1e-9
 GYM_PREFIX: Final = "gym:"
 """Prefix of gymnasium tasks."""
 PLANT_PREFIX: Final = "plant:"
-"""Prefix of plants of our runs."""
+"""Prefix of the plants of our own runs."""
 READINGS: Final = ("covariance", "std")
 """Readings of KLPER's sigma (``onrig.learner.sampler_settings.KlperSettings``)."""
 ORIGINS: Final = ("random", "old", "present")
 """Origins of stored experiences: random steps at the start, the first half of learning, and recent steps."""
 DIVERGENCES: Final = ("kl behaviour", "far share")
-"""Measures over the memory for Gaussian policies: mean KL divergence of the present policy from those that acted, and
+"""Measures over the memory for Gaussian policies: mean KL divergence of the current policy from those that acted, and
 share of experiences that are far from it (``onrig.learner.algorithms.refer``)."""
 REPLAY_MEASURES: Final = (
     "td error",
@@ -81,7 +81,7 @@ class StepRun(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields
     on-policy algorithms."""
     updates_per_step: Annotated[float, msgspec.Meta(gt=0, le=1000)] = 1.0
     update_every: Count = 1
-    """Number of environment steps after which their updates follow at once."""
+    """Number of environment steps after which the updates for all of them are made at once."""
     exploration_std: NotNegative = 0.1
     """Standard deviation of the Gaussian exploration of deterministic policies, per normalised action."""
     exploration_friction: Share = 1.0

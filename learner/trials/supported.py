@@ -49,14 +49,14 @@ def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
         problems.append(f"{settings.algorithm} learns from successive experiences: omit selection.synthetic")
     needs_exploration = Signal.EXPLORATION in parse_strategy(config.selection.strategy).keeper.required_signals
     if needs_exploration and hasattr(settings.algorithm_config, "levels") and config.selection.synthetic is not None:
-        problems.append("synthetic experiences of random levels have no exploration signal, which the retention needs")
+        problems.append("synthetic experiences of random levels have no exploration signal, which retention needs")
     if settings.learning_starts is not msgspec.UNSET:
         problems.append("trials learn from the first minibatch on: omit learner.learning_starts")
     if settings.updates_per_episode is None and not settings.algorithm_config.batch_steps:
         problems.append("trials learn between episodes: set learner.updates_per_episode")
     if settings.algorithm_config.single_action and len(config.rig.actuators) != 1:
         supported_names = format_algorithm_names(lambda section: not section.single_action)
-        problems.append(f"{settings.algorithm} supports one action, this rig has several: use {supported_names}")
+        problems.append(f"{settings.algorithm} supports one action, but this rig has several: use {supported_names}")
     if settings.algorithm_config.batch_steps:
         problems.append(
             f"{settings.algorithm} learns from its own batches, but trials of a run from memories: use a world"
@@ -128,7 +128,7 @@ def space_problems(run: StepRun, spaces: Spaces) -> Iterator[tuple[str, str]]:
         supported_names = format_algorithm_names(lambda section: not section.single_action)
         yield (
             "learner.algorithm",
-            f"{learner.algorithm} supports one action, '{run.task}' has {m}: use {supported_names}",
+            f"{learner.algorithm} supports one action, but '{run.task}' has {m}: use {supported_names}",
         )
     elif levels is not None and algorithm_levels != levels:
         yield (
@@ -141,7 +141,7 @@ def memory_problems(run: StepRun, spaces: Spaces) -> Iterator[tuple[str, str]]:
     """Yield a problem for a memory too large for this machine, which trials would discover only at their start."""
     required_bytes, available_bytes = _memory_bytes(run, spaces), machine_bytes()
     if required_bytes > available_bytes:
-        size = f"take {required_bytes / 1e9:.3g} GB in each trial, this machine has {available_bytes / 1e9:.3g} GB"
+        size = f"take {required_bytes / 1e9:.3g} GB per trial, but this machine has {available_bytes / 1e9:.3g} GB"
         path = "steps" if run.selection.capacity is None else "selection.capacity"
         yield path, f"{run.capacity(spaces.n, spaces.m)} experiences {size}: keep fewer (selection.capacity)"
 

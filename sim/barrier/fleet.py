@@ -47,11 +47,11 @@ class SharedSetup(NamedTuple):
     releases: bool
     bounds: tuple[StateBounds, ...]
     fallback_law: BatchedControlLaw
-    """Command of the fallback, by observations."""
+    """Command of the fallback as a function of the observations."""
 
     @classmethod
     def from_config(cls, config: RunConfig, box: SampledBox) -> Self:
-        """Return the setup of a configuration; raises ValueError without a plant."""
+        """Return the setup of a configuration; raises ValueError if it has no plant."""
         rig, limits, plant = config.rig, config.limits, nominal_plant(config, box)
         order = observation_indices(rig, plant)
         names = [rig.observations[index].name for index in order]
@@ -119,7 +119,7 @@ class Fleet:
     def hold(
         self, state: State, command: Array, periods: int, *, previous_command: Array | None = None
     ) -> tuple[State, Array]:
-        """Return the states after ``periods`` under a command (m, l), and the smallest margin (l,) on the way.
+        """Return the states after ``periods`` under a command (m, l), and the smallest margin (l,) along the way.
 
         ``previous_command`` (m, l) acts until the delay of the first period has passed.
         """

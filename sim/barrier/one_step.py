@@ -51,7 +51,7 @@ class Steps(NamedTuple):
 class OneStepCheck:
     """Comparison of measured steps with all plants that a promise covers, sensor errors included.
 
-    A sampled promise bounds the next measurement on both sides; a proved box only bounds the speed from above, so that
+    A sampled promise bounds the next measurement on both sides; a proven box only bounds the speed from above, so that
     any friction is covered.
     """
 

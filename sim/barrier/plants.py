@@ -22,7 +22,7 @@ from onrig.sim.plants.registry import AnyPlant
 
 _ROUNDING: Final = 1e-9
 _MAX_RATE: Final = 0.1
-"""Largest upper bound on the rate of breaches in a table's test with which it may guard a run."""
+"""Largest upper bound on the rate of breaches in a table's test with which the table may guard a run."""
 _LOSS_PROBABILITIES: Final = (0.0, 0.1, 0.5)
 """Probabilities of a lost frame, one per plant."""
 _PATTERN_PERIODS: Final = 64
@@ -47,7 +47,7 @@ class Draw(NamedTuple):
     initial_command: Array
     """Command in force before the first command of the simulation, (m, k)."""
     is_lost: NDArray[np.bool_]
-    """Whether the frame of a period is lost, (p, k), repeated after p periods; never as many in a row as a lease."""
+    """Whether the frame of a period is lost, (p, k), repeated after p periods; never for a full lease in a row."""
 
     def select(self, lanes: NDArray[np.integer[Any]]) -> Draw:
         """Select or repeat plants by their indices."""
@@ -65,7 +65,7 @@ def sampled_box(config: RunConfig) -> SampledBox | None:
 
 
 def nominal_plant(config: RunConfig, box: SampledBox) -> Plant:
-    """Return the plant at the centre of the uncertainty: the box's or else the twin's; raises ValueError without."""
+    """Return the plant at the centre of the uncertainty: the box's or the twin's; raises ValueError without either."""
     description: Any = box.plant
     if box.plant is msgspec.UNSET:
         if config.device.twin is None:
@@ -97,7 +97,7 @@ def plant_problems(config: RunConfig, box: SampledBox) -> Iterator[tuple[str, st
     if len(observed_names) > len(plant.state_names):
         yield "plant", "an observation is not a state of the plant"
     if len(config.rig.actuators) != plant.n_actions:
-        yield "plant", f"the plant takes {plant.n_actions} actions, the rig has {len(config.rig.actuators)} actuators"
+        yield "plant", f"the plant takes {plant.n_actions} actions; the rig has {len(config.rig.actuators)} actuators"
     if "backlash" in box.uncertainty or plant.backlash:
         yield "uncertainty", "a table cannot cover backlash, because no state shows it"
     if "delay_s" in box.uncertainty:
@@ -116,11 +116,11 @@ def plant_problems(config: RunConfig, box: SampledBox) -> Iterator[tuple[str, st
 
 
 def uncovered_delay(plant: Plant, box: SampledBox) -> str | None:
-    """Describe a plant's delay that exceeds the covered one."""
+    """Describe a plant's delay if it exceeds the one that the table covers; otherwise None."""
     delay_us, covered_us = 1e6 * (plant.delay_s or 0.0), 1e6 * plant_delay_s_of(box)
     if delay_us <= covered_us + _ROUNDING:
         return None
-    return f"acts {delay_us:g} us after the device's output, the table covers {covered_us:g} us (plant_delay_us)"
+    return f"acts {delay_us:g} us after the device's output, but the table covers {covered_us:g} us (plant_delay_us)"
 
 
 def uncertainty_deviations(plant: Plant, config: RunConfig, box: SampledBox) -> Iterator[str]:
@@ -134,7 +134,7 @@ def uncertainty_deviations(plant: Plant, config: RunConfig, box: SampledBox) -> 
         low, high = box.uncertainty.get(p.name, (nominal.get(p.name, 0.0), nominal.get(p.name, 0.0)))
         slack = _ROUNDING * max(abs(low), abs(high))
         if not low - slack <= p.value <= high + slack:
-            yield f"the twin's plant has {p.name} {p.value:.6g}, the table covers {low:.6g} to {high:.6g}"
+            yield f"the twin's plant has {p.name} {p.value:.6g}, but the table covers {low:.6g} to {high:.6g}"
 
 
 def observation_indices(rig: Rig, plant: Plant) -> tuple[int, ...]:
@@ -226,4 +226,4 @@ def table_problems(config: RunConfig, box: SampledBox) -> Iterator[tuple[str, st
     elif header.tested.rate > _MAX_RATE:
         counts = f"{header.tested.breaches} of {header.tested.plants} hostile episodes breached '{box.table}'"
         remedy = "test it on more (--tests), widen the envelope, or state less uncertainty"
-        yield "table", f"{counts}: at most {_MAX_RATE:.0%} is accepted, at its confidence; {remedy}"
+        yield "table", f"{counts}: at most {_MAX_RATE:.0%} is accepted, at the test's confidence; {remedy}"

@@ -150,7 +150,7 @@ class Backup:
         self.largest_reward = float(np.abs(self._reward).max())
 
     def __call__(self, theta: Values) -> Values:
-        """Return the next theta for one (n_nodes, M)."""
+        """Return the theta that follows the given one, (n_nodes, M)."""
         max_values = np.empty(len(self._reward))
         for offset in range(0, len(max_values), _BLOCK_PAIRS):
             block = slice(offset, offset + _BLOCK_PAIRS)

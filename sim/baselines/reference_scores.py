@@ -1,7 +1,7 @@
 """Reference scores of a task on successively finer grids, cached on disk.
 
-The random controller, fuzzy Q-iteration with and without noise, the finite-horizon optimum, and, for any plant, a
-sampling controller.
+They are those of the random controller, fuzzy Q-iteration with and without noise, the finite-horizon optimum, and, for
+any plant, a sampling controller.
 """
 
 from __future__ import annotations

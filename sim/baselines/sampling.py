@@ -28,8 +28,8 @@ _CORRELATIONS: Final = (0.5, 0.8, 0.95)
 _DEVIATION_SCALES: Final = (1.0, 0.1)
 """Factors on the deviations of samples, in turn."""
 _DEVIATION_LENGTHS: Final = (None, None, 1, 4)
-"""Lengths of the deviations in periods, in turn (None: the horizon): a long plan near the optimum, above all of an
-unstable plant, is improved only by small and brief ones."""
+"""Lengths of the deviations in periods, in turn (None: the horizon): a long plan near the optimum, especially for
+an unstable plant, is improved only by small and brief deviations."""
 _N_POPULATIONS: Final = 16
 """Number of independent populations for the first plan; the best one is kept."""
 _FIRST_PERIOD_ROUNDS: Final = 3
@@ -97,9 +97,9 @@ class _Objective(NamedTuple):
     states: Values
     """(E, d)."""
     previous_actions: Values
-    """(E, m): actions in force so far."""
+    """(E, m): actions in force before the plans."""
     targets: Values
-    """(E, q): present targets, which plans assume constant, because a policy does not know future ones either."""
+    """(E, q): current targets, which plans assume constant, because a policy does not know future ones either."""
     centre: Values
     half_range: Values
     cut_off_reward: float

@@ -38,7 +38,7 @@ class Draws(NamedTuple):
 class TaskModel(msgspec.Struct, frozen=True):
     """One period of a plant and its reward, in SI units and float64, without noise, quantisation or delay.
 
-    Requires a combination without :func:`task_model_problems`.
+    Requires a rig, task and plant without :func:`task_model_problems`.
     """
 
     rig: Rig
@@ -100,7 +100,7 @@ class TaskModel(msgspec.Struct, frozen=True):
     ) -> tuple[Values, Values, NDArray[np.bool_]]:
         """Advance like ``advance``; also return whether each next state ends its episode (n,).
 
-        ``previous_actions``: actions (n, m) in force before; ``targets``: (n, q) at the next samples.
+        ``previous_actions``: actions (n, m) in force before these; ``targets``: (n, q) at the next samples.
         """
         next_states, observations = self._step(states, actions)
         if targets.shape[-1]:
@@ -139,7 +139,7 @@ def grid_problems(rig: Rig, task: Task, plant: Plant) -> list[str]:
     if are_starts_random(task.all_starts):
         problems.append("episodes of the task have different starts")
     if len(plant.state_names) != 2:
-        problems.append(f"grids have two states, this plant has {len(plant.state_names)}")
+        problems.append(f"grids have two states, but this plant has {len(plant.state_names)}")
     wrapped_sensors = {s.name for s in rig.sensors if s.wrap}
     if len(rig.actuators) > 1 and wrapped_sensors.intersection(plant.state_names):
         problems.append("grids for several actuators do not support a wrapped angle")
@@ -174,7 +174,7 @@ class Episodes(NamedTuple):
 def random_reward(model: TaskModel, episodes: int = EPISODES, seed: int = 0) -> Estimate:
     """Mean reward per step of independent uniform actions over episodes of the task.
 
-    It defines 0 of the normalised performance (de Bruin et al. 2018, §5.1).  If the task terminates, it is the mean
+    It defines a normalised performance of 0 (de Bruin et al. 2018, §5.1).  If the task terminates, it is the mean
     over the steps before termination: with the same reward for each remaining step, these episodes also score 0.
 
     Episodes are independent, and the standard error is taken over them; raises ValueError for fewer than two.

@@ -106,7 +106,7 @@ class Pair(NamedTuple):
     """Agreement over the recording; None if the signals do not determine it, as for a stuck sensor."""
     parts: tuple[Agreement | None, ...]
     stuck: tuple[int, int] | None
-    """Sensor whose reading is constant while the other's changes, and the part, from 1 (0: the complete recording)."""
+    """Sensor whose reading is constant while the other's changes, and the part, numbered from 1 (0: all of it)."""
     swapped: Agreement | None
     """Agreement with the two sensors exchanged."""
 

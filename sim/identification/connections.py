@@ -30,7 +30,7 @@ _CLEAR_COST_DIFFERENCE: Final = 25.0
 
 
 class Connection(NamedTuple):
-    """Best hypothesis on the signs, its certainty, and its fitted coordinates."""
+    """Best hypothesis about the signs, whether it is certain, and its fitted coordinates."""
 
     signs: Signs
     coordinates: Array
@@ -108,8 +108,8 @@ def find_connection(
 def _rank_hypotheses(
     plant: Plant, rig: Rig, unknowns: Sequence[Unknown], windows: Windows, sigma: Array, substeps: int
 ) -> tuple[list[tuple[float, Signs, Array]], Array]:
-    """Cost, signs and coordinates of each hypothesis on the signs, with its best zero, best first, and the lowest cost
-    of each window."""
+    """Cost, signs and coordinates of each hypothesis about the signs, with its best zero, best first, and the lowest
+    cost of each window."""
     is_bipolar = [a.low < a.safe < a.high for a in rig.actuators]
     starts = _zeros(rig, unknowns)
     attempts: list[tuple[float, Signs, Array]] = []

@@ -2,8 +2,8 @@
 
 A plant's author declares fields, such as mass and length, but motion may reveal only their products and ratios.  The
 posterior covariance of the declared parameters, each in units of its prior, has an eigenvector for every combination;
-if its standard deviation stays above ``THRESHOLD``, the signals do not determine it, and one of its parameters is held
-at its configured value.
+if its standard deviation is at least ``MAX_POSTERIOR_RATIO``, the signals do not determine it, and one of its
+parameters is held at its configured value.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from onrig.sim.plants.integrate import Array
 
 MAX_POSTERIOR_RATIO: Final = 0.7
 """Ratio of posterior to prior standard deviation from which a parameter or a combination counts as not identifiable.
-The prior of a parameter is a factor e, or a quarter of its bounds."""
+The prior standard deviation of a parameter is a factor of e, or a quarter of the range between its bounds."""
 _MIN_COMPONENT: Final = 0.2
 """Minimum component of a combination's unit vector for a parameter to be reported as part of it."""
 _EQUIVALENCE_TOLERANCE: Final = 1e-3

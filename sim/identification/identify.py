@@ -123,7 +123,7 @@ def _fit(
     fit = hold_fixed(fit, unknowns, is_free)
     if not is_free.any():
         raise Implausible(["the signals depend on no parameter of this plant: excite it more strongly"])
-    if held:  # the others compensate for the held ones
+    if held:  # refit, because the others compensate for the held ones
         fit, *_ = fit_windows(short_windows, sigma, fit.coordinates, _COARSE_TOLERANCE)
     for done, tolerance in ((0.4, _COARSE_TOLERANCE), (0.6, _FINE_TOLERANCE)):  # short windows give poor weights
         report(done)

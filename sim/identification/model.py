@@ -180,7 +180,7 @@ class Model:
         return is_beyond
 
     def _measured_states(self, coordinates: Array) -> tuple[Array, ...]:
-        """Measured states (n) of (W, L + 1), 0 if not measured."""
+        """Measured states, n arrays (W, L + 1), 0 if not measured."""
         measured_states = np.zeros((len(self.plant.state_names), *self.windows.readings.shape[:2]))
         for i, (state, zero_index) in enumerate(zip(self.states, self._zeros, strict=True)):
             zero = coordinates[zero_index] if zero_index is not None else 0.0

@@ -39,7 +39,7 @@ class Identification(NamedTuple):
     is_free: NDArray[np.bool_]
     """(p,): the identifiable parameters; the others keep their initial values."""
     is_unexplained: NDArray[np.bool_]
-    """Mask of unexplained windows, in time order, among those without wall contact or impossibly far beyond a wall."""
+    """Mask of unexplained windows, in time order, among those that touch no wall or lie impossibly far beyond one."""
     held: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     """Parameters that the signals cannot distinguish from others, each with those others; they keep their initial
     values."""

@@ -111,7 +111,7 @@ def _residual_problems(identification: Identification, rig: Rig) -> Iterator[str
         if sensor_residuals.correlation > MIN_CORRELATION and sensor_residuals.model_error > MAX_MODEL_ERROR:
             yield (
                 f"{sensor.name}: residuals are non-white (autocorrelation {sensor_residuals.correlation:.2f}, at most "
-                f"{MIN_CORRELATION:g}), the plant does not explain {sensor_residuals.model_error:.1%} of the motion "
+                f"{MIN_CORRELATION:g}); the plant does not explain {sensor_residuals.model_error:.1%} of the motion "
                 f"(at most {MAX_MODEL_ERROR:.0%}): check the sensor's scale and unit, and that this is the plant"
             )
         noise, half_range = float(identification.noise.total[i]), sensor_half_range(rig, sensor.name)

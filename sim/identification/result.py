@@ -34,7 +34,7 @@ SHIELD_CONFIDENCE: Final = 0.999
 _MIN_SPREAD: Final = 0.05
 """Minimum spread: a plant changes with temperature and wear."""
 _MIN_SPREAD_SEPARATE: Final = 0.01
-"""Minimum spread of parameters other than the lumped ones, which are geometric."""
+"""Minimum spread of the other parameters, which are geometric."""
 _CLOSE_CORRELATION: Final = 0.95
 _VAGUE_FACTOR: Final = 0.5
 IMPERFECTIONS: Final = ("dry_friction", "dead_band", "delay_s")
@@ -90,7 +90,7 @@ class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     not_known: tuple[str, ...]
     """Parameters that these signals cannot identify, with reasons."""
     covariance: tuple[tuple[float, ...], ...]
-    """Covariance of the parameters in their order; of the logarithm if ``logarithmic``."""
+    """Covariance of the parameters in their order; of the logarithm of a ``logarithmic`` one."""
     samples: tuple[tuple[float, ...], ...]
     """Samples of the parameters in their order."""
 
@@ -105,7 +105,7 @@ def result_of(
 ) -> Result:
     """Result of an identification; ``plant`` is the initial guess, ``box`` the shield's current plant box.
 
-    ``envelopes`` is the shield's, by observation.
+    ``envelopes``: those of the shield, by observation.
     """
     widths = identification.half_widths
     parameters = tuple(
@@ -228,7 +228,7 @@ def _lumped_parameters(
 def identified_intervals(
     identification: Identification, shield_widths: Array, uncertain_names: Collection[str], box: SampledBox
 ) -> dict[str, list[float]]:
-    """Intervals of the parameters in ``uncertain_names`` of a sampled barrier: identified if determined, else its own.
+    """Intervals of a sampled barrier's parameters in ``uncertain_names``: identified if determined, else from the box.
 
     None is narrower than the minimum spread, because a plant changes with temperature and wear.
     """

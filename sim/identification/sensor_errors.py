@@ -35,7 +35,7 @@ def sensor_errors(
     """``sensor_error`` of the measured observations used by the shield, for sensors that are inaccurate.
 
     A zero, its drift, and the noise of an estimated velocity are added to the current bound; noise, scale and lag of a
-    measured one only as far as it does not cover them.
+    measured velocity only as far as that bound does not cover them.
     ``shield_widths`` (p,): half-widths to cover.
     """
     errors = {}

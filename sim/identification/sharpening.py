@@ -19,7 +19,7 @@ DEPARTURE_P_VALUE: Final = 1e-3
 
 
 class Change(NamedTuple):
-    """One parameter before and now."""
+    """Change of one parameter between two identifications."""
 
     name: str
     unit: str
@@ -41,7 +41,7 @@ class Sharpened(NamedTuple):
 
     @property
     def has_departed(self) -> bool:
-        """Whether the plant has left the earlier identification."""
+        """Whether the plant has departed from the earlier identification."""
         return self.p_value < DEPARTURE_P_VALUE
 
 
@@ -49,7 +49,7 @@ class _Prior(NamedTuple):
     """Earlier estimate of the c common parameters."""
 
     indices: NDArray[np.intp]
-    """Their indices in the newer identification."""
+    """Indices of these parameters in the newer identification."""
     coordinates: Array
     covariance: Array
 
@@ -107,7 +107,7 @@ def _common_parameters(earlier_result: Result, identification: Identification, n
 
 
 def _combine(prior: _Prior, identification: Identification) -> Identification:
-    """``identification`` with the product of both normal distributions as its joint one."""
+    """``identification`` with the product of both normal distributions as its joint distribution."""
     is_free = identification.is_free.copy()
     is_free[prior.indices] = True
     used_indices = np.flatnonzero(is_free)

@@ -48,7 +48,7 @@ def significant_problems(rig: Rig, recording: Sequence[Stretch], pairs: Sequence
 
 
 def reading_steps(rig: Rig, recording: Sequence[Stretch]) -> list[float]:
-    """Smallest step between readings of each sensor (SI units), one count for a correct one; 0 for a single reading."""
+    """Smallest step between readings of each sensor (SI units): one count if it is correct; 0 if it is constant."""
     steps = []
     for i, sensor in enumerate(rig.sensors):
         counts = np.unique(np.round(np.concatenate([s.readings[:, i] for s in recording]) / sensor.resolution))
@@ -63,7 +63,7 @@ def _reading_problems(rig: Rig, recording: Sequence[Stretch], reported_sensors: 
             yield f"{sensor.name} never changes its reading: check its supply and wiring"
         elif half_range and step > max(STEP_TOLERANCE * half_range, sensor.resolution):
             yield (
-                f"{sensor.name} reads in steps of {step:.3g} {sensor.unit}, its resolution is {sensor.resolution:.3g}: "
+                f"{sensor.name} reads in steps of {step:.3g} {sensor.unit}; its resolution is {sensor.resolution:.3g}: "
                 f"use a finer sensor (at most {STEP_TOLERANCE * half_range:.3g})"
             )
 

@@ -3,7 +3,7 @@
 Each window has its own initial state, so errors of different windows are independent even if errors within a window are
 correlated (quantisation is not white, and a disturbance persists until the window ends).  The covariance is the
 cluster-robust sandwich over windows with jackknife correction (CR3) and the degrees of freedom of Bell and McCaffrey
-2002, because often a few windows carry most of the information on a parameter.
+2002, because often a few windows carry most of the information about a parameter.
 """
 
 from __future__ import annotations

@@ -102,9 +102,9 @@ def effective_action(xp: Maths[V], plant: Dynamics, action: tuple[V, ...]) -> tu
 def apply_backlash(
     xp: Maths[V], backlash: V | float, previous_output: tuple[V, ...], action: tuple[V, ...]
 ) -> tuple[V, ...]:
-    """Action after a gear's play of width ``backlash`` that has passed ``previous_output`` so far (the play operator).
+    """Action after a gear's play of width ``backlash``, whose last output was ``previous_output`` (the play operator).
 
-    It follows the action at a distance of half the width, and holds its value while the action crosses the gap.
+    The output follows the action at a distance of half the width, and holds its value while the action crosses the gap.
     """
     half_width = 0.5 * backlash
     return tuple(

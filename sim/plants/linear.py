@@ -41,7 +41,7 @@ class Linear(Plant, frozen=True, tag="linear"):
     B: tuple[tuple[Quantity, ...], ...]
     """One row per state: its rate of change per unit of each action."""
     velocities_of: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
-    """Position to velocity, both states; default: taken from A (a row that is 1 at one state and 0 elsewhere)."""
+    """Velocity of each position, both states; default: as A implies (a row that is 1 at one state and 0 elsewhere)."""
     walls: dict[str, tuple[Quantity, Quantity]] | msgspec.UnsetType = msgspec.UNSET
     """Lowest and highest value of a state, at which its velocity also stops."""
     wrap: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
@@ -87,12 +87,12 @@ class Linear(Plant, frozen=True, tag="linear"):
 
     @property
     def velocities_at(self) -> tuple[int, ...]:
-        """Indices of the positions' velocities; without any, the last state."""
+        """Indices of the positions' velocities; if there are none, that of the last state."""
         return tuple(sorted(set(self._velocity_of.values()))) or (len(self.states) - 1,)
 
     @property
     def _velocity_of(self) -> dict[int, int]:
-        """Index of each position to that of its velocity."""
+        """Map from the index of each position to that of its velocity."""
         if self.velocities_of is not msgspec.UNSET:
             return {self.states.index(position): self.states.index(v) for position, v in self.velocities_of.items()}
         return {i: row.index(1.0) for i, row in enumerate(self.A) if self._is_rate(i)}

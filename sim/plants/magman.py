@@ -137,12 +137,12 @@ class Magman(Plant, frozen=True, tag="magman"):
             return
         low, high = box.c2_bounds
         if not low * (1.0 - _ROUNDING) <= self.c2 <= high * (1.0 + _ROUNDING):
-            yield f"the twin's plant has c2 {self.c2:.6g}, the shield covers {low:.6g} to {high:.6g}"
+            yield f"the twin's plant has c2 {self.c2:.6g}, but the shield covers {low:.6g} to {high:.6g}"
         for actuator, centre in zip(rig.actuators, self.centres, strict=False):
             assumed_position = box.magnets.get(actuator.name)
             if assumed_position is None or abs(assumed_position - centre) > _ROUNDING:
                 assumption = "has no coil there" if assumed_position is None else f"assumes {assumed_position:g} m"
-                yield f"the twin's {actuator.name} is at {centre:g} m, the shield {assumption}"
+                yield f"the twin's {actuator.name} is at {centre:g} m, but the shield {assumption}"
 
     def sketch(self, rig: Rig) -> Sketch | None:
         if "position" not in [o.name for o in rig.observations] or len(rig.actuators) != self.n_actions:
@@ -206,8 +206,8 @@ class Magman(Plant, frozen=True, tag="magman"):
         speeds_with_one_coil = max_speeds([m if i == second_coil else 0.0 for i, m in enumerate(max_command)])
         curves = []
         for speeds, label, dashes in (
-            (speeds_with_one_coil, "second coil full passes", "-"),
-            (max_speeds(max_command), "all full passes", "--"),
+            (speeds_with_one_coil, "second coil at full current passes", "-"),
+            (max_speeds(max_command), "all coils at full current pass", "--"),
         ):
             curves += [
                 Curve(position, speeds, label, "tab:blue", dashes),
@@ -220,7 +220,7 @@ class Magman(Plant, frozen=True, tag="magman"):
             position,
             -speeds_without_current,
             speeds_without_current,
-            "coils off passes: safe set S",
+            "all coils off pass: safe set S",
             tuple(curves),
             axes,
         )

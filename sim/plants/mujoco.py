@@ -45,7 +45,7 @@ class Mujoco(Plant, frozen=True, tag="mujoco"):
     """Name in the model to name in the rig: of a joint (its position), JOINT_velocity, a jointpos or jointvel sensor
     (which names its joint) or an actuator."""
     actions: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
-    """The rig's actuators in its order, if different from the model's; actuators of the model without one get 0."""
+    """The rig's actuators in its order, if different from the model's; actuators that only the model has get 0."""
     wrap: tuple[str, ...] = ()
     """States that are angles in rad and wrap from pi to -pi."""
     mass: Annotated[Positive, unit("of the model's")] = 1.0
@@ -187,7 +187,7 @@ class _Solver:
             import mujoco
         except ImportError:
             raise ValueError(f"the plant 'mujoco' {_MISSING_PACKAGE}") from None
-        mujoco.set_mju_user_warning(lambda message: None)  # else a log file in the working directory
+        mujoco.set_mju_user_warning(lambda message: None)  # otherwise it writes a log file to the working directory
         self._mujoco: Any = mujoco
         try:
             self.model: Any = mujoco.MjModel.from_xml_path(path)

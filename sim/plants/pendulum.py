@@ -53,7 +53,7 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
         return INERTIA[self.inertia] if isinstance(self.inertia, str) else self.inertia
 
     def number(self, name: str) -> Any:
-        """Parameter as a number, also the inertia."""
+        """Parameter as a number, including the inertia."""
         return self.inertia_kg_m2 if name == "inertia" else getattr(self, name)
 
     def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:

@@ -27,7 +27,7 @@ else:
 
 
 def plant_type_for(box: PlantBox) -> type[Plant]:
-    """The plant of a box's family; raises ValueError without one."""
+    """The plant of a box's family; raises ValueError if none is registered."""
     kind = str(type(box).__struct_config__.tag)  # type: ignore[attr-defined]
     if kind not in registry.names(registry.PLANTS):
         raise ValueError(f"no plant of kind '{kind}' to simulate")
@@ -46,19 +46,19 @@ def uncovered_deviations(plant: Plant, box: PlantBox, rig: Rig) -> Iterator[str]
             yield f"the twin's plant has no {name}, so the shield does not cover it"
         elif abs(actual[name] - nominal) > (box.spread + _ROUNDING) * nominal:
             low, high = nominal * (1.0 - box.spread), nominal * (1.0 + box.spread)
-            yield f"the twin's plant has {name} {actual[name]:.6g}, the shield covers {low:.6g} to {high:.6g}"
+            yield f"the twin's plant has {name} {actual[name]:.6g}, but the shield covers {low:.6g} to {high:.6g}"
     yield from plant.box_deviations(box, rig)
     dead_band = dead_band_of(box)
     if plant.dead_band and plant.dead_band > dead_band:
-        yield f"the twin's plant has a dead band of {plant.dead_band:g}, the shield covers {dead_band:g}"
+        yield f"the twin's plant has a dead band of {plant.dead_band:g}, but the shield covers {dead_band:g}"
     if plant.backlash:
-        yield f"the twin's plant has a backlash of {plant.backlash:g}, the shield covers none"
+        yield f"the twin's plant has a backlash of {plant.backlash:g}, but the shield covers none"
     max_output = max((max(-a.low, a.high) for a in rig.actuators), default=0.0)
     if plant.saturation is not msgspec.UNSET and plant.saturation < max_output:
-        yield f"the twin's plant saturates at {plant.saturation:g}, the shield assumes actions up to {max_output:g}"
+        yield f"the twin's plant saturates at {plant.saturation:g}, but the shield assumes actions up to {max_output:g}"
     delay_us = (plant.delay_s or 0.0) * 1e6
     if delay_us > box.late_us:
-        yield f"the twin's plant acts {delay_us:g} us late, the shield covers {box.late_us} us (late_us)"
+        yield f"the twin's plant acts {delay_us:g} us late, but the shield covers {box.late_us} us (late_us)"
     elif hasattr(box, "plant_delay_us") and delay_us > 1e6 * plant_delay_s_of(box) + _ROUNDING:
         covered_delay = f"{1e6 * plant_delay_s_of(box):g} us (plant_delay_us)"
-        yield f"the twin's plant acts {delay_us:g} us after the device's output, the shield covers {covered_delay}"
+        yield f"the twin's plant acts {delay_us:g} us after the device's output, but the shield covers {covered_delay}"

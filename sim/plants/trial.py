@@ -1,4 +1,4 @@
-"""Trial of a plant: evaluates each function of its code that a run uses once."""
+"""Trial of a plant: evaluates once each function of its code that a run uses."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ certain probability.  Otherwise, the experience is left unchanged."  Taken liter
 fraction of synthetic experiences would grow to one with every pass through the buffer, or, read differently, still
 depend on the refresh probability.  Here a write *renews* its slot with probability ``refresh``: the slot then receives
 the offered experience, which is synthetic with probability f.  Otherwise a synthetic experience remains, and a measured
-one is replaced by the offered measured one.  The fraction is therefore always f, a synthetic experience survives a
+one is replaced by the measured one on offer.  The fraction is therefore always f, a synthetic experience survives a
 write with probability 1 - refresh, as in the text, and refresh 1 gives exactly §6.2.1.
 """
 
@@ -33,7 +33,7 @@ Policy = Callable[[NDArray[np.int64], NDArray[np.float32]], NDArray[np.floating]
 
 
 class Draws(NamedTuple):
-    """Independent uniform numbers over [0, 1) for n transitions."""
+    """Independent uniform numbers in [0, 1) for n transitions."""
 
     kind: NDArray[np.float64]
     """(n,): whether the transition is changed, and how."""
@@ -48,7 +48,7 @@ class Draws(NamedTuple):
 def episode_draws(seed: int, episode: int, steps: int, n_obs: int, n_act: int) -> Draws:
     """Numbers for the ``steps`` transitions of one training episode, from a stream of its own.
 
-    They do not depend on the fractions: runs that differ only in those draw the same states and actions.
+    They do not depend on the fractions: runs that differ only in their fractions draw the same states and actions.
     """
     numbers = stream(seed, Role.SYNTHETIC, episode).random((steps, 2 + n_obs + n_act))
     return Draws(numbers[:, 0], numbers[:, 1], numbers[:, 2 : 2 + n_obs], numbers[:, 2 + n_obs :])

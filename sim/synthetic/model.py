@@ -87,7 +87,7 @@ def model_problems(rig: Rig, plant: Plant) -> list[str]:
         problems.append("the plant has backlash, so its state alone does not determine the next one")
     observed_index = _observed_index(rig)
     problems.extend(
-        f"{UNSEEN_STATE} '{name}', so that its next state is unknown"
+        f"{UNSEEN_STATE} '{name}', so its next state is unknown"
         for name in plant.state_names
         if name not in observed_index
     )

@@ -71,7 +71,7 @@ class PolicyFolder:
 
 
 class RunResynthesiser:
-    """Synthetic experiences of one run, as a function of only the configuration and the transitions.
+    """Synthetic experiences of one run, which depend only on the configuration and the transitions.
 
     No state needs saving: episode and step determine the random numbers of a transition.
     """

@@ -130,7 +130,7 @@ class TwinDevice(ProtocolDevice):
                 raise PlantFailure(plant, error) from error
 
     def _reset_actuators(self) -> None:
-        """Initialise the plant's delay and backlash to those after a long time under the safe output."""
+        """Initialise the plant's delay and backlash to their state after a long time under the safe output."""
         delay_us = round((self.options.plant.delay_s or 0.0) * 1e6)
         self._delay = DelayLine(delay_us, self._output.safe) if delay_us else None
         pairs = zip(self._output.safe, self._resolutions, strict=True)

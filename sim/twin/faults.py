@@ -35,7 +35,7 @@ class FaultRates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ScheduledFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One fault at a known time: from state frame ``frame`` on, for ``frames`` frames."""
+    """One fault at a scheduled time: from state frame ``frame`` on, for ``frames`` frames."""
 
     kind: Kind
     """Kind of fault."""
@@ -47,11 +47,11 @@ class ScheduledFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Direction of drop, corrupt, delay and duplicate; a stall always affects both, a reboot happens once, to the
     device. While active, a freeze repeats to the host the last state frame before it, the e-stop is pressed, stuck
     sensors repeat their last reading, a stranger's hello (another boot id) follows every state frame, and a deaf device
-    does not receive DISARM; unnamed latches a fault without a code, once."""
+    does not receive DISARM; an unnamed fault latches once, without a code."""
 
 
 class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Faults of the twin and its connection, at random or at known times."""
+    """Faults injected into the twin and its connection, at random or at scheduled times."""
 
     seed: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Seed of the random faults."""
@@ -87,7 +87,7 @@ class FaultInjector:
         self._last_state_frame = b""
 
     def is_active(self, kind: Kind) -> bool:
-        """Whether a scheduled fault of this kind is active since the latest ``begin_frame``."""
+        """Whether a scheduled fault of this kind is active, as of the latest ``begin_frame``."""
         return kind in self._active_faults
 
     @property

@@ -112,7 +112,7 @@ def serve(
 def _prepare_loop(
     device: TwinDevice, line: Line | SocketLine, trace: TraceWriter | None, cameras: TwinCameras | None
 ) -> TwinLoop:
-    """Return the loop of a twin, which this process's signals end and inject faults into."""
+    """Return the loop of a twin; this process's signals end it or inject faults."""
     is_stop_requested = False
 
     def request_stop(signum: int, frame: object) -> None:

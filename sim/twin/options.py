@@ -88,7 +88,7 @@ def draw_options(options: TwinOptions, reset_seed: int) -> TwinOptions:
 
 
 def sampled_options(options: TwinOptions, index: int) -> TwinOptions:
-    """Options with the values of one sample, and without the others.
+    """Options with the values of one sample, and without ``samples``.
 
     Raises ValueError if a value is out of bounds, KeyError for an unknown or missing parameter.
     """
@@ -114,7 +114,7 @@ def _sample_problems(options: TwinOptions, sensors: Sequence[str]) -> Iterator[t
     """List problems that prevent a twin from drawing its samples."""
     samples = options.samples or {}
     if len({len(column) for column in samples.values()}) > 1:
-        yield "samples", "expected as many values of each parameter, because they are drawn together"
+        yield "samples", "expected equally many values of each parameter, because they are drawn together"
         return
     for name in samples:
         sensor = name.removeprefix(ZERO_PREFIX).removeprefix(NOISE_PREFIX)
@@ -148,13 +148,13 @@ def twin_problems(options: TwinOptions, rig: Rig, start: Start) -> list[tuple[st
     ]
     if len(rig.actuators) != plant.n_actions:
         problems.append(
-            ("plant.kind", f"the plant takes {plant.n_actions} actions, the rig has {len(rig.actuators)} actuators")
+            ("plant.kind", f"the plant takes {plant.n_actions} actions, but the rig has {len(rig.actuators)} actuators")
         )
     actuator_names = tuple(a.name for a in rig.actuators)
     if plant.action_names and len(actuator_names) == plant.n_actions and actuator_names != plant.action_names:
         order = ", ".join(plant.action_names)
         problems.append(
-            ("plant.kind", f"the plant's actions are {order}, the rig's actuators are {', '.join(actuator_names)}")
+            ("plant.kind", f"the plant's actions are {order}, but the rig's actuators are {', '.join(actuator_names)}")
         )
     for name in plant.state_names:
         if name not in start:
@@ -190,7 +190,7 @@ def twin_problems(options: TwinOptions, rig: Rig, start: Start) -> list[tuple[st
 def exact_problems(options: TwinOptions) -> list[str]:
     """Reasons why the next state cannot be computed from this twin's sensors; empty if it can."""
     if options.samples is not msgspec.UNSET:
-        return ["each episode has another plant (device.twin.samples)"]
+        return ["each episode has a different plant (device.twin.samples)"]
     return ["a sensor has an offset (sensor_zero) and does not read the plant's state"] if options.sensor_zero else []
 
 
@@ -207,10 +207,12 @@ def uncovered_zeros(options: TwinOptions, rig: Rig, box: PlantBox) -> Iterator[s
 
 
 def uncovered_latency(options: TwinOptions, box: PlantBox) -> Iterator[str]:
-    """Messages for a device that acts later than covered by the shield, with a plant that by itself does not."""
+    """Messages for a device that acts later than the shield covers, although its plant alone would not."""
     delay_us = (options.plant.delay_s or 0.0) * 1e6
     if delay_us <= box.late_us < delay_us + options.latency_us:
-        yield f"the twin acts {delay_us + options.latency_us:g} us late, the shield covers {box.late_us} us (late_us)"
+        yield (
+            f"the twin acts {delay_us + options.latency_us:g} us late, but the shield covers {box.late_us} us (late_us)"
+        )
 
 
 def twin_advice(options: TwinOptions, max_command: float, period_us: int) -> Iterator[tuple[str, str]]:

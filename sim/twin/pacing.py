@@ -52,7 +52,7 @@ class TraceWriter:
 
 
 class TraceReader:
-    """Reader's end of the trace; raises SegmentError without one."""
+    """Reader's end of the trace; raises SegmentError if there is none."""
 
     def __init__(self, folder: Path) -> None:
         self._segment = Segment.attach(folder / _TRACE_NAME, _SCHEMA)

@@ -16,7 +16,7 @@ _WHITE: Final = 255.0
 
 
 class Rasteriser:
-    """Draws strokes into images of one size, which show [-1, 1] x [-1, 1], undistorted and in the middle."""
+    """Draws strokes into images of one size, which show [-1, 1] x [-1, 1], undistorted and centred."""
 
     def __init__(self, rows: int, columns: int) -> None:
         self._pixels_per_unit: Final = 0.5 * min(rows, columns)

@@ -250,7 +250,7 @@ def test_a_twin_is_as_late_as_its_device_and_its_plant_together() -> None:
     delays = ["device.twin.latency_us=800", "device.twin.plant.delay_s=0.0004", "limits.predicted.plant_delay_us=400"]
     for overrides in (["device.twin.latency_us=1200"], delays):
         (problem,) = verdict("pendulum", overrides)[0]
-        assert "the twin acts 1200 us late, the shield covers 1000 us (late_us) at limits.predicted" in problem
+        assert "the twin acts 1200 us late, but the shield covers 1000 us (late_us) at limits.predicted" in problem
 
 
 @pytest.mark.parametrize(("path", "is_warned"), [("/dev/ttyUSB0", True), ("/dev/ttyACM0", False)])

@@ -37,7 +37,7 @@ class StepResult(NamedTuple):
     tripped: Bools
     """(S, E): whether the shield switched to its fallback."""
     noise: NDArray[np.float64] | None = None
-    """(S, E, k): sensor noise on the observation before the step, and actuator noise, normalised; None without any."""
+    """(S, E, k): sensor noise on the observation before the step, and actuator noise, normalised; None if absent."""
 
 
 class NoSuchTask(Exception):

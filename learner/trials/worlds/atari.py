@@ -1,6 +1,6 @@
 """Atari games as the papers on Rainbow play them (Mnih et al. 2015, Methods; van Hasselt et al. 2019, App. E).
 
-Each action is repeated for four frames, of which the last two are combined by their maximum, in grey and reduced to a
+Each action is repeated for four frames, of which the last two are combined by their maximum, in grey and scaled to a
 square; an episode begins with up to 30 idle actions.  In training, rewards are clipped to [-1, 1] and a lost life ends
 the episode, whose successor continues the game.
 """
@@ -47,7 +47,7 @@ def preprocess(env: Env, *, is_training: bool, horizon: int | None, size: int) -
 
 
 class LifeEndsEpisode(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Game whose episodes end with each lost life; ``reset`` continues it until all are lost."""
+    """Game whose episodes end with each lost life; ``reset`` continues the game until all lives are lost."""
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)

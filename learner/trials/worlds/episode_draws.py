@@ -20,7 +20,7 @@ from onrig.sim.twin.options import TwinOptions
 
 
 class EpisodeDraws:
-    """Noise, start state and targets of the present episode of each of A actors."""
+    """Noise, start state and targets of the current episode of each of A actors."""
 
     def __init__(self, config: RunConfig, state_names: Sequence[str], actors: Sequence[Actor], horizon: int) -> None:
         """``state_names``: names of the plant's states.  ``horizon``: number of steps of the longest episode."""
@@ -52,7 +52,7 @@ class EpisodeDraws:
         return tuple(np.full(len(self._actors), start[name]) for name in self._state_names)
 
     def draw(self, i: int, n_played: int, state: States) -> None:
-        """Draw the episode of actor ``i`` after ``played`` of its episodes; a drawn start is written into ``state``."""
+        """Draw the episode of actor ``i`` after ``n_played`` of its episodes; write a drawn start into ``state``."""
         actor = self._actors[i]
         seed, role, episode = actor.seed, actor.role, actor.episode(n_played) + 1
         if self.is_noisy:

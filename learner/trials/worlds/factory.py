@@ -43,7 +43,7 @@ def make_world(
 
 
 def run_of_world(run: StepRun) -> RunConfig | None:
-    """Return the present configuration of a plant world's run; None for other tasks.  Raises NoSuchTask."""
+    """Return the current configuration of a plant world's run; None for other tasks.  Raises NoSuchTask."""
     return load_plant_run(run.task, _plant_options(run.options)) if run.world.startswith(PLANT_PREFIX) else None
 
 

@@ -17,7 +17,7 @@ MAX_FRAMES: Final = 1 << 24
 _FIRST_SWEEP_SIZE: Final = 4096
 """Number of stored frames at the first search for unused ones."""
 _SWEEP_GROWTH: Final = 1.25
-"""Ratio of stored to used frames at the next search; it limits the time spent on searches and the memory."""
+"""Ratio of stored to used frames at the next search; it bounds both search time and memory use."""
 
 Pixels = NDArray[np.uint8]
 Numbers = NDArray[np.floating]
@@ -30,7 +30,7 @@ class FrameStore:
         """``size``: bytes of a frame; ``max_used_frames``: largest number in use at a time; ``first_sweep_size`` is for
         tests.
 
-        Raises ValueError for more than ``MAX_FRAMES``.
+        Raises ValueError if this needs more than ``MAX_FRAMES``.
         """
         capacity = int(max(max_used_frames, first_sweep_size) * _SWEEP_GROWTH) + 2
         if capacity > MAX_FRAMES:
@@ -53,7 +53,7 @@ class FrameStore:
     def make_room(self, count: int) -> None:
         """Free unused numbers if fewer than ``count`` are free.
 
-        Numbers that no owner refers to are freed; therefore call it between steps only.
+        Numbers that no owner refers to are freed, so call it only between steps.
         """
         if len(self._free_numbers) >= count or self.n_stored + count <= self._next_sweep_size:
             return

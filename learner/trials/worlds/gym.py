@@ -1,6 +1,6 @@
 """Gymnasium tasks as worlds: ``Pendulum-v1``, ``HalfCheetah-v4``, ``LunarLanderContinuous-v3``, ...
 
-Observations are one-dimensional boxes, as float32 and not normalised, or images of one channel, of which a world passes
+Observations are one-dimensional boxes, as float32 and not normalised, or images of one channel: a world then passes
 on the numbers of the last few (``frames``).  Actions are bounded boxes, mapped from [-1, 1], or one discrete choice.
 """
 
@@ -103,9 +103,9 @@ class GymWorld:
         image: Image | None = None,
         store: FrameStore | None = None,
     ) -> None:
-        """Create an environment for each role in each trial, whose images are stored in ``store`` (None: in its own).
+        """Create an environment for each role in each trial, whose images are stored in ``store`` (None: a new one).
 
-        ``image``: those that the algorithm expects.  Raises NoSuchTask.
+        ``image``: images that the algorithm expects.  Raises NoSuchTask.
         """
         self._actors: Final = make_actors(seeds, roles)
         self._envs: Final = [

@@ -77,7 +77,7 @@ def draw_plants(config: RunConfig, options: PlantOptions, seeds: Sequence[int], 
         return None
     lengths = {len(values) for values in options.plants.values()}
     if len(lengths) > 1:
-        raise NoSuchTask("options.plants: expected as many values of each parameter, because plants are drawn jointly")
+        raise NoSuchTask("options.plants: expected equally many values of each parameter: plants are drawn jointly")
     indices = np.repeat([seed % max(lengths) for seed in seeds], actors)
     values = {name: np.array(values)[indices] for name, values in options.plants.items()}
     plant = msgspec.convert(config.device.twin, TwinOptions).plant
@@ -108,7 +108,7 @@ class PlantWorld:
         plant: Plant | None = None,
         fixed_length: bool = False,
     ) -> None:
-        """``options``: all except ``set``, which is applied in ``config``.
+        """``options``: all apply except ``set``, which ``config`` already includes.
 
         ``plant`` replaces the twin's; its parameters may be arrays (S * E,), with one value for each actor.
         ``fixed_length``: all actors play episodes of fixed length in parallel.  Rewards are then views, filled at the
@@ -144,7 +144,7 @@ class PlantWorld:
         self._step: Final = np.zeros(A, np.int64)
         self._state = self._draws.nominal_start()
         self._signal_history: Final = np.zeros((instruments.inputs.history + 1, A, instruments.n + instruments.targets))
-        """Normalised signals, the present ones first."""
+        """Normalised signals, the current ones first."""
 
     @property
     def is_noisy(self) -> bool:
@@ -254,7 +254,7 @@ class PlantWorld:
         return self._instruments.inputs.compute(self._signal_history).reshape(*self._shape, -1).astype(self._dtype)
 
     def _noise(self) -> NDArray[np.float64] | None:
-        """Present noise (A, n + m)."""
+        """Current noise (A, n + m)."""
         return self._draws.noise(self._step)
 
 
@@ -270,7 +270,7 @@ class _EpisodeRewards:
         self._rewards: NDArray[np.float64] = np.zeros((steps, actors))
 
     def begin(self) -> None:
-        """Start an episode; the views of the last one remain."""
+        """Start an episode; the views of the previous one remain valid."""
         self._rewards = np.zeros_like(self._rewards)
 
     def add_step(

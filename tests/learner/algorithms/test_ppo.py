@@ -346,4 +346,4 @@ def test_batches_of_another_size_and_sizes_that_do_not_fit_are_refused() -> None
     assert [path for path, _ in PpoConfig(steps=30, batch=6, actors=4).problems()] == ["steps", "batch"]
     assert not list(TrpoConfig(steps=64, batch=16, fisher_every=21).problems())
     problems = list(TrpoConfig(steps=64, batch=16, fisher_every=22).problems())
-    assert problems == [("fisher_every", "expected at most 21, for four of the 64 steps, got 22")]
+    assert problems == [("fisher_every", "expected at most 21, to use four of the 64 steps, got 22")]

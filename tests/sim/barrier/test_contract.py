@@ -148,7 +148,7 @@ PLANT = "{kind: linear, states: [position, velocity], actions: [tilt], A: [[0, 1
 def test_a_twin_that_the_uncertainty_does_not_cover_is_refused(bench: Path) -> None:
     with_table(bench)
     heavy = "device.twin.plant.B=[[0], [9.1]]"
-    assert "B_velocity_tilt 9.1, the table covers 6.3 to 7.7" in problem(
+    assert "B_velocity_tilt 9.1, but the table covers 6.3 to 7.7" in problem(
         bench, f"limits.predicted.plant={PLANT}", heavy
     )
 
@@ -156,7 +156,7 @@ def test_a_twin_that_the_uncertainty_does_not_cover_is_refused(bench: Path) -> N
 def test_a_twin_that_acts_later_than_the_table_covers_is_refused(bench: Path) -> None:
     with_table(bench)
     same = f"limits.predicted.plant={PLANT}"
-    assert "acts 500 us after the device's output, the table covers 0 us (plant_delay_us)" in problem(
+    assert "acts 500 us after the device's output, but the table covers 0 us (plant_delay_us)" in problem(
         bench, same, "device.twin.plant.delay_s=0.0005"
     )
     covered = "limits.predicted.plant_delay_us=500"

@@ -142,7 +142,7 @@ def test_it_goes_through_twin_shield_and_drawing(site: Path) -> None:
 
 def test_its_mistakes_are_told_like_ours(site: Path) -> None:
     for override, message in (
-        ("device.twin.plant.stiffness=80", "stiffness_per_s2 80, the shield covers 32 to 48"),
+        ("device.twin.plant.stiffness=80", "stiffness_per_s2 80, but the shield covers 32 to 48"),
         ("limits.predicted.kind=sprung", "did you mean 'spring'?"),
         ("device.twin.plant.mass=1", "unknown field 'mass'"),
         ("limits.predicted.velocity=speed", "no observation 'speed'"),

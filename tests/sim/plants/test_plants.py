@@ -344,21 +344,21 @@ def test_imperfections_that_the_shield_does_not_answer_for_are_told() -> None:
     assert wide is not None
     assert list(uncovered_deviations(Pendulum(dry_friction=3.0), box, rig)) == []
     (message,) = uncovered_deviations(Pendulum(dead_band=0.2), box, rig)
-    assert "a dead band of 0.2, the shield covers 0" in message
+    assert "a dead band of 0.2, but the shield covers 0" in message
     assert list(uncovered_deviations(Pendulum(dead_band=0.2), wide, rig)) == []
     (message,) = uncovered_deviations(Pendulum(dead_band=0.3), wide, rig)
     assert "the shield covers 0.2" in message
     (message,) = uncovered_deviations(Pendulum(delay_s=0.005), box, rig)
-    assert "5000 us late, the shield covers 1000 us" in message
+    assert "5000 us late, but the shield covers 1000 us" in message
     (message,) = uncovered_deviations(Pendulum(delay_s=0.001), box, rig)
-    assert "1000 us after the device's output, the shield covers 0 us (plant_delay_us)" in message
+    assert "1000 us after the device's output, but the shield covers 0 us (plant_delay_us)" in message
     behind = load_run("pendulum", ["limits.predicted.plant_delay_us=1000"]).limits.predicted
     assert behind is not None
     assert list(uncovered_deviations(Pendulum(delay_s=0.001), behind, rig)) == []
     (message,) = uncovered_deviations(Pendulum(backlash=0.1), box, rig)
-    assert "a backlash of 0.1, the shield covers none" in message
+    assert "a backlash of 0.1, but the shield covers none" in message
     (message,) = uncovered_deviations(Pendulum(saturation=2.0), box, rig)
-    assert "saturates at 2, the shield assumes actions up to 3" in message
+    assert "saturates at 2, but the shield assumes actions up to 3" in message
     assert list(uncovered_deviations(Pendulum(saturation=3.0), box, rig)) == []
     assert len(list(uncovered_deviations(Magman(), box, rig))) == 3
 
@@ -376,12 +376,12 @@ def test_a_coil_that_is_narrower_or_elsewhere_is_not_what_the_shield_answers_for
     assert run.limits.predicted is not None
     assert wide.limits.predicted is not None
     (message,) = uncovered_deviations(Magman(c2=1.6e-4), run.limits.predicted, run.rig)
-    assert message == "the twin's plant has c2 0.00016, the shield covers 0.000175 to 0.000175"
+    assert message == "the twin's plant has c2 0.00016, but the shield covers 0.000175 to 0.000175"
     assert list(uncovered_deviations(Magman(c2=1.6e-4), wide.limits.predicted, run.rig)) == []
     (message,) = uncovered_deviations(Magman(c2=1.5e-4), wide.limits.predicted, run.rig)
     assert "covers 0.0001575 to 0.0001925" in message
     (message,) = uncovered_deviations(Magman(magnets=(0.025, 0.05, 0.08, 0.1)), run.limits.predicted, run.rig)
-    assert message == "the twin's current_3 is at 0.08 m, the shield assumes 0.075 m"
+    assert message == "the twin's current_3 is at 0.08 m, but the shield assumes 0.075 m"
 
 
 @pytest.mark.parametrize(

@@ -889,7 +889,7 @@ def test_each_reset_draws_a_sample_of_plant_sensors_and_delay_by_its_seed() -> N
     ("samples", "message"),
     [
         ({"gain_per_v_s2": (5.0, 6.0)}, "no values of gravity_per_s2, which is drawn together with the others"),
-        ({"mass": (0.05,), "dead_band": (0.1, 0.2)}, "expected as many values of each parameter"),
+        ({"mass": (0.05,), "dead_band": (0.1, 0.2)}, "expected equally many values of each parameter"),
         ({"zero_angel": (0.1,)}, "the rig has no sensor 'angel' (did you mean 'angle'?)"),
         ({**{n: (v,) for n, v in PLANT.lumped.items()}, "mess": (1.0,)}, "the plant has no parameter 'mess'"),
         ({**{n: (v,) for n, v in PLANT.lumped.items()}, "dead_band": (-1.0,)}, "dead_band: expected 0 to"),

@@ -415,7 +415,7 @@ def test_evaluations_count_the_steps_that_a_termination_cuts_off() -> None:
 @pytest.mark.parametrize(
     ("plants", "message"),
     [
-        ({"gravity_per_s2": [20.0, 30.0], "damping_per_s": [0.3]}, "expected as many values of each parameter"),
+        ({"gravity_per_s2": [20.0, 30.0], "damping_per_s": [0.3]}, "expected equally many values of each parameter"),
         ({"colour": [1.0]}, "the plant has no parameter 'colour'"),
         ({"mass": [-1.0]}, "mass: expected"),
     ],
