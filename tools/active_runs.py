@@ -93,7 +93,7 @@ def _await_confirmation(remote: RemoteControl, end_fd: int, request_ns: int, fol
     interim_ns = request_ns + round(_INTERIM_REPORT_DELAY_S * 1e9)
     while True:
         has_ended = end_fd < 0 or bool(select.select((end_fd,), (), (), 0)[0])
-        actuators = remote.actuators  # after the check: an ended run leaves its final state on the board
+        actuators = remote.actuators  # read after the check: a run that has ended leaves its final state
         now_ns = time.monotonic_ns()
         if actuators.is_confirmed_safe(request_ns) or has_ended or now_ns - request_ns > _CONFIRM_TIMEOUT_S * 1e9:
             return actuators

@@ -40,7 +40,7 @@ from onrig.tools.replaying.recorded_outputs import RecordedOutputs
 
 LOST_RECORDS: Final = "earlier records of the episode were lost"
 UNKNOWN_STATE: Final = "the exploration's state is unknown, since records before the episode were lost"
-MISSING_POLICY: Final = "the policy file is missing (its answers were taken from the records)"
+MISSING_POLICY: Final = "the policy file is missing (its actions were taken from the records)"
 _TRAINER_ACTED: Final = "a trainer acted (its actions were taken from the records)"
 MISSING_PERTURBED_POLICY: Final = "the policy file is missing, and parameter noise needs it"
 UNFINISHED: Final = "the next frame was not recorded"

@@ -200,7 +200,7 @@ class Guard:
         return hmac.compare_digest(given_token.encode(), self._token.encode())
 
     def _cookie_of(self, headers: Mapping[str, str]) -> str | None:
-        # Not http.cookies: the header also has the cookies of other ports, and one malformed cookie discards all.
+        # Not http.cookies: the header also has the cookies of other ports, and one malformed cookie would discard them all.
         for part in headers.get("Cookie", "").split(";"):
             name, _, value = part.strip().partition("=")
             if name == self.cookie:

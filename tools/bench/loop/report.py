@@ -61,7 +61,7 @@ class RigResults(NamedTuple):
     slices: Sequence[SliceFigures]
     is_realtime: bool
     end_reasons: Sequence[str] = ()
-    """Reasons for which runs ended during the measurement."""
+    """Reasons why runs ended during the measurement."""
 
 
 class RateResults(NamedTuple):
