@@ -1,4 +1,5 @@
-"""TD3 on a rig's environment, as CleanRL writes it: python on_environment.py [CONFIG [STEPS [PACE [RUN_FOLDER]]]]."""
+"""TD3 on a rig's environment, in the style of CleanRL: python on_environment.py [CONFIG [STEPS [PACE [RUN_FOLDER]]]].
+"""
 
 import sys
 
