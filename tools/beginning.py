@@ -1,6 +1,7 @@
 """Initial experiences (``selection.seed_from``) and networks (``learner.start_from``) from an earlier run.
 
-Both must be valid for this rig: the same names, units, ranges and order, and the same rate, plant and reward."""
+Both must be valid for this rig: the same names, units, ranges and order, and the same rate, plant and reward.
+"""
 
 from __future__ import annotations
 
@@ -60,16 +61,25 @@ class Beginning(NamedTuple):
 
 
 def beginning_findings(config: RunConfig) -> Iterator[Finding]:
-    """Yield the problems with a run's initial experiences and networks that the configurations reveal.""" learner,
-    seeds = learner_settings(config.learner), config.selection.seeds if seeds is None and
-    parse_strategy(config.selection.strategy).keeps_seeds: requirement = f"{config.selection.strategy} samples
-    experiences of an earlier run: set {'.'.join(_SEED_PATH)}" yield ("selection", "strategy"), f"{requirement} at
-    selection.strategy" if seeds is not None: if learner.algorithm_config.batch_steps: yield ( _SEED_PATH,
-    f"{learner.algorithm} learns from batches of its latest policies: omit this setting, at {'.'.join(_SEED_PATH)}", )
-    else: yield from _mismatch_findings(_SEED_PATH, seeds.path, config) if problem := _capacity_problem(config): yield
-    _SEED_PATH, f"{problem} at {'.'.join(_SEED_PATH)}" if learner.start is not None and config.local_learner: yield from
-    _mismatch_findings(_START_PATH, learner.start.path, config) elif learner.start is not None: yield from
-    start_findings(config)
+    """Yield the problems with a run's initial experiences and networks that the configurations reveal."""
+    learner, seeds = learner_settings(config.learner), config.selection.seeds
+    if seeds is None and parse_strategy(config.selection.strategy).keeps_seeds:
+        requirement = f"{config.selection.strategy} samples experiences of an earlier run: set {'.'.join(_SEED_PATH)}"
+        yield ("selection", "strategy"), f"{requirement} at selection.strategy"
+    if seeds is not None:
+        if learner.algorithm_config.batch_steps:
+            yield (
+                _SEED_PATH,
+                f"{learner.algorithm} learns from its latest policies: omit this setting, at {'.'.join(_SEED_PATH)}",
+            )
+        else:
+            yield from _mismatch_findings(_SEED_PATH, seeds.path, config)
+        if problem := _capacity_problem(config):
+            yield _SEED_PATH, f"{problem} at {'.'.join(_SEED_PATH)}"
+    if learner.start is not None and config.local_learner:
+        yield from _mismatch_findings(_START_PATH, learner.start.path, config)
+    elif learner.start is not None:
+        yield from start_findings(config)
 
 
 def start_findings(config: RunConfig) -> Iterator[Finding]:

@@ -36,8 +36,8 @@ def prepare_resumption(folder: Path, name: str | None, overrides: Sequence[str],
     """Return the resumption of the run in ``folder``, with its configuration and the permitted changes.
 
     The run's configuration is in its newest checkpoint.  ``name``: configuration from the command line that replaces
-    ``config.yaml``, if any; ``port``: current port of the run's device. Raises CannotResume, also for a damaged file
-    that the run needs, and ConfigError for an invalid configuration.
+    ``config.yaml``, if any; ``port``: current port of the run's device. Raises CannotResume, including for a damaged
+    file that the run needs, and ConfigError for an invalid configuration.
     """
     path = folder / "config.yaml"
     if not path.is_file():

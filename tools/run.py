@@ -84,8 +84,7 @@ def _check_view(view: View, address: str) -> None:
 
 
 def _plan_advised(name: str, overrides: Sequence[str], run_dir: Path | None, device: str | None, advised: Path) -> Plan:
-    """Plan a run with the settings that an `onrig advise` folder recommends; the advice is recorded in the run's facts.
-    """
+    """Plan a run with the settings recommended by `onrig advise`; the advice is recorded in the run's facts."""
     from onrig.tools.advised import advice_facts, check_same_rig, read_advice, recipe_overrides
 
     advice = read_advice(advised)

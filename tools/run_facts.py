@@ -75,7 +75,7 @@ class RunFacts(NamedTuple):
     ended: str = ""
     """Reason why the run ended; empty if it is in progress or was killed."""
     fault: str = ""
-    """Fault that ended the run; empty without one."""
+    """Fault that ended the run; empty if there was none."""
     actuators: str = ""
     withdrawn: bool = False
     """Whether the shield's promise was withdrawn."""

@@ -102,7 +102,7 @@ class SchedulingFacts(NamedTuple):
     """Reason why locking all memory of a small process failed; empty if it succeeded."""
     rtprio: int
     memlock_bytes: int
-    """-1 without a limit."""
+    """-1 if there is no limit."""
     may_lock_all: bool
     """Whether the process has CAP_IPC_LOCK."""
     throttle_runtime_us: int | None

@@ -162,7 +162,7 @@ def _read_beginning(folder: Path) -> tuple[RunConfig, Result]:
 
 
 def read_earlier(folder: Path) -> Result:
-    """Read the identification that a run began with; raises ConfigError, Failure without one."""
+    """Read the identification that a run began with; raises ConfigError, and Failure if there is none."""
     from onrig.sim.identification.result import read_result
 
     if not (folder / FILE_NAME).is_file():

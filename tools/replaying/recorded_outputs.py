@@ -30,9 +30,9 @@ class RecordedOutputs:
 
     def before(self, record: RecordedStep) -> tuple[Counts, Counts]:
         """Return the outputs at the start and the end of the period before an episode's first sample.  After arming or
-        a RESET, this is the safe output; otherwise it is a command sent during the reset, which the number of the
-        answered frame identifies.  If the frame does not follow the latest recorded one, the output did not change in
-        the period, since no command was sent.
+        a RESET, the output is the safe one; otherwise it is that of a command sent during the reset, identified by the
+        number of the frame that it answers.  If the frame does not follow the latest recorded one, the output did not
+        change in the period, since no command was sent.
         """
         step, previous = record.step, self._latest
         if step.status & Status.SAFE and not record.last:

@@ -72,7 +72,7 @@ SWEEPS: Final = (
 
 
 def draw_sweeps(results: Sequence[Result], folder: Path) -> list[Plot]:
-    """Draw each sweep that the grid contains. Raises OSError, and ImportError without matplotlib."""
+    """Draw each sweep that the grid contains. Raises OSError, and ImportError if matplotlib is missing."""
     plots = []
     for sweep in SWEEPS:
         lines = sweep_lines(sweep, results)

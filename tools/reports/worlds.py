@@ -163,8 +163,9 @@ def sizes_sheet(results: Sequence[WorldResult]) -> Sheet:
 
 
 def differences_sheet(results: Sequence[WorldResult]) -> Sheet:
-    """Compare each cell with earlier ones that differ only in strategy or, without any, with the first cell of its
-    world."""
+    """Compare each cell with earlier ones that differ only in strategy or, if there are none, with the first cell of
+    its world.
+    """
     rows = []
     for world, members in group_by_world(results).items():
         names, areas, finals = [], [], []

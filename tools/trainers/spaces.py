@@ -27,7 +27,7 @@ def action_space(config: RunConfig, *, si: bool) -> Box:
 
 
 def image_shape(config: RunConfig) -> tuple[int, int, int] | None:
-    """Return the shape of observations (images, rows, columns); None without images.
+    """Return the shape of observations (images, rows, columns); None if there are no images.
 
     Raises ValueError for images of several sizes, and for images combined with other inputs.
     """

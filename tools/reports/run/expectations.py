@@ -43,7 +43,7 @@ def warn_of_unexpected_scores(m: RunFiles) -> Iterator[str]:
 
 
 def pretraining_sheet(m: RunFiles) -> Sheet | None:
-    """Score expected from pretraining, and the first one on the rig; None without pretraining."""
+    """Score expected from pretraining, and the first one on the rig; None for a run without pretraining."""
     expectation = _pretraining_expectation(m)
     if expectation is None:
         return None

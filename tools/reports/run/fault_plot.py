@@ -149,7 +149,7 @@ def _read_frames(path: Path) -> list[Frame]:
 def draw_post_mortems(run_folder: Path, config: RunConfig, *, redraw: bool = False) -> list[Path]:
     """Draw the missing plots of a run's post-mortems (all with ``redraw``); returns the paths of all.
 
-    Raises OSError if one cannot be written, ImportError without matplotlib.
+    Raises OSError if one cannot be written, ImportError if matplotlib is missing.
     """
     plots = []
     for folder in find_post_mortems(run_folder):
@@ -167,7 +167,7 @@ def draw_last_post_mortem(run_folder: Path, config: RunConfig) -> Path | None:
 
 
 def draw_post_mortem(moments: LastMoments, config: RunConfig, path: Path) -> Path:
-    """Draw one post-mortem; raises OSError, and ImportError without matplotlib."""
+    """Draw one post-mortem; raises OSError, and ImportError if matplotlib is missing."""
     rig = config.rig
     has_records = len(moments.columns.get("t_mono_ns", ())) > 0 and "t_receive_ns" in moments.columns
     targets = {of: name for name, of in followers(config.task).items()}
