@@ -28,7 +28,7 @@ _CONFIRM_TIMEOUT_S: Final = 15.0
 _INTERIM_REPORT_DELAY_S: Final = 2.0
 """Time without confirmation after which the interim state is printed; a fade-out is much shorter."""
 _END_TIMEOUT_S: Final = 60.0
-"""Shutdown timeout; writing the last checkpoint of a large memory may take long."""
+"""Shutdown timeout; writing the last checkpoint of a large memory may take a long time."""
 _POLL_INTERVAL_S: Final = 0.001
 _RESUME_TIMEOUT_S: Final = 5.0
 _MIN_RUNNING_S: Final = 0.5

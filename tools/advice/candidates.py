@@ -39,7 +39,7 @@ class Candidate(NamedTuple):
 
     name: str
     reason: str
-    """Reason to race it; the comment in the recipe file."""
+    """Reason to race it; also the comment in the recipe file."""
     recipe: Recipe | None
     """Sections ``learner``, ``selection`` and ``exploration``, as in a recipe; None for the unchanged configuration."""
 

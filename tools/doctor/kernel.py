@@ -199,7 +199,7 @@ def _check_lock(facts: SchedulingFacts, needs: Needs, user: str) -> Check:
     if is_sufficient and not facts.lock_error:
         return report_pass("memory-lock", f"granted ({size})")
     # Locking succeeds at first under a finite limit, but later allocations fail.
-    finding = f"{size}, the loop locks up to {_LOOP_LOCKED_BYTES >> 20} MiB"
+    finding = f"{size}; the loop locks up to {_LOOP_LOCKED_BYTES >> 20} MiB"
     finding += f" ({facts.lock_error})" if facts.lock_error else ""
     return needs.timing_finding("memory-lock", finding, grant_command(user, "memlock", "unlimited"))
 

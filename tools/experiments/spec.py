@@ -59,9 +59,9 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     episodes: int = 0
     """Episodes of a run's trials."""
     steps: int = 0
-    """Steps of trials in a world, in place of episodes."""
+    """Number of steps of trials in a world, in place of episodes."""
     evaluation: Evaluation = Evaluation()
-    """Evaluation in a world."""
+    """How trials in a world are evaluated."""
     figures: tuple[int | str, ...] = ()
     """Figures of de Bruin et al. 2018 by number, and tables as ``table-6``, for the report; only for runs."""
     first_seed: int = 0

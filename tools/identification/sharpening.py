@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from onrig.sim.identification.sharpening import Change
 
 MAX_STEPS: Final = 10_000
-"""Maximum number of steps used: the newest ones, which show the plant as it is now.  At 50 Hz they yield as many
-windows as a fit can use.
+"""Maximum number of steps used: the newest ones, which show the plant as it is now.  At 50 Hz they yield at least as
+many windows as a fit uses.
 """
 _MIN_STEPS: Final = 2000
 """Number of steps before the first fit of a run in progress."""

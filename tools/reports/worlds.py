@@ -43,7 +43,7 @@ _SCORES_NOTE: Final = (
     "Mean score κ, under the policy at that time, over the last half of the evaluations, for mini-batches drawn from "
     "the random experiences at the start, from those of the first half of learning, and from the most recent ones; "
     "KLPER replays those with the smallest score. Last column: share of these evaluations in which the random "
-    "experiences score below the present ones. Medians over the trials with 95 % intervals."
+    "experiences score below the most recent ones. Medians over the trials with 95 % intervals."
 )
 _SHIELD_NOTE: Final = (
     "Per 1000 training steps: steps in which the shield changed the action, and entries into its fallback, over the "

@@ -86,7 +86,8 @@ class LastMoments(NamedTuple):
     def record_times_s(self) -> Values:
         """Times of the recorded frames (s): of receipt or, in virtual time, of sampling; negative before zero.
 
-        Zero is the time of the fault or, in virtual time or if that of the fault is unknown, of the last record.
+        Zero is the time of the fault; in virtual time, or if the time of the fault is unknown, it is that of the last
+        record.
         """
         return (self.columns["t_mono_ns" if self.is_virtual_time else "t_receive_ns"] - self._zero_ns()) / 1e9
 
