@@ -128,8 +128,8 @@ def _load_config(folder: Path) -> RunConfig:
 
 
 def mismatch(source: RunConfig, config: RunConfig, *, takes_experiences: bool) -> str | None:
-    """Describe the first difference, with both values, because of which this run cannot use another run's experiences
-    or networks; None if it can.
+    """Describe the first difference, with both values, that prevents this run from using another run's experiences or
+    networks; None if it can use them.
     """
     contracts = (
         contract_for(c.rig, c.rate_hz, policy_id=0, parent_run="", training_step=0, signals=c.signals)

@@ -46,7 +46,7 @@ def run_in_terminal(
     """Run a rig, with display, keys and live views, and print the results; returns the exit code.
 
     ``addresses``: addresses of the live views, by option name; ``sharpen``: whether the identification is sharpened in
-    a process of its own.
+    a separate process.
     """
     try:
         if advised is None:

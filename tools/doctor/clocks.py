@@ -95,7 +95,7 @@ _THROTTLE_FLAGS: Final = {
     2: "the processor is throttled",
     3: "the soft temperature limit is active",
 }
-"""Meaning of the bits of get_throttled; 16 bits higher, the same has happened since boot."""
+"""Meaning of the bits of get_throttled; a bit 16 places higher means that the same has happened since boot."""
 _THROTTLE_TEMPERATURE_C: Final = 80.0
 """Temperature at which a Raspberry Pi starts to throttle."""
 _SUPPLY_REMEDY: Final = (

@@ -94,7 +94,7 @@ _UNLIMITED: Final = -1
 
 
 class SchedulingFacts(NamedTuple):
-    """Results of requesting real-time scheduling and locked memory, and the limits of both."""
+    """Results of requesting real-time scheduling and locked memory, and the limits on both."""
 
     fifo_error: str
     """Reason why SCHED_FIFO was not granted; empty if granted."""

@@ -163,8 +163,9 @@ _AXES: Final[Mapping[str, tuple[str, ...]]] = {
     "network": ("learner.*.network",),
     "gamma": ("learner.*.gamma",),
 }
-"""Configuration paths that each axis sets, by short name; ``*`` is the section of the cell's algorithm and those that
-every configuration has."""
+"""Configuration paths that each axis sets, by short name; ``*`` stands for the section of the cell's algorithm and for
+those that every configuration has.
+"""
 
 _ANY: Final = "learner.*."
 _PATH: Final = re.compile(r"[A-Za-z_]\w*(\[\d{1,6}\])*(\.[A-Za-z_]\w*(\[\d{1,6}\])*)*")

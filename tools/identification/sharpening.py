@@ -64,7 +64,7 @@ def sharpen_run(folder: Path, out: Path | None = None) -> IdentifiedPlant:
 
 @contextlib.contextmanager
 def sharpening_alongside(folder: Path) -> Iterator[None]:
-    """Follow the run in ``folder`` in a process of its own; at the end of the context, print its last result."""
+    """Follow the run in ``folder`` in a separate process; at the end of the context, print its last result."""
     child = Child("sharpening", __name__, [str(folder)], folder / "stderr.log")
     grace_s = 0.0
     try:
@@ -107,7 +107,7 @@ def follow_run(folder: Path, out: Path | None, show: Callable[[Fitting], object]
     """Sharpen repeatedly until the run ends, and once more afterwards; ``show`` receives each fit.  Returns the last
     result.
 
-    Raises the same as :func:`sharpen_run`, for the last fit.
+    Raises the same exceptions as :func:`sharpen_run`, for the last fit.
     """
     config, earlier = _read_beginning(folder)
     out, next_fit_steps = out or folder / "identification", _MIN_STEPS

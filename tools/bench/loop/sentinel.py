@@ -41,7 +41,7 @@ at p99. Stalls of 4 ms are always observed, stalls of 1 ms by chance.
 _AIM_MESSAGE: Final = struct.Struct("=qq")
 """Message that sets the wake-up times (ns): one of them, and the period."""
 _MAX_AIMS: Final = 16
-"""Number of messages read at once, and of wake-ups between reads."""
+"""Number of messages read at once, and number of wake-ups between reads."""
 SENTINEL_PRIORITY: Final = 90
 MIN_RECORDED_NS: Final = 150_000
 """Minimum lateness of a wake-up that is recorded with its time."""
