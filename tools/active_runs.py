@@ -28,7 +28,7 @@ _CONFIRM_TIMEOUT_S: Final = 15.0
 _INTERIM_REPORT_DELAY_S: Final = 2.0
 """Time without confirmation after which the interim state is printed; a fade-out is much shorter."""
 _END_TIMEOUT_S: Final = 60.0
-"""Shutdown timeout; writing the last checkpoint of a large memory may take long."""
+"""Shutdown timeout; writing the last checkpoint of a large memory may take a long time."""
 _POLL_INTERVAL_S: Final = 0.001
 _RESUME_TIMEOUT_S: Final = 5.0
 _MIN_RUNNING_S: Final = 0.5
@@ -93,7 +93,7 @@ def _await_confirmation(remote: RemoteControl, end_fd: int, request_ns: int, fol
     interim_ns = request_ns + round(_INTERIM_REPORT_DELAY_S * 1e9)
     while True:
         has_ended = end_fd < 0 or bool(select.select((end_fd,), (), (), 0)[0])
-        actuators = remote.actuators  # after the check: an ended run leaves its final state on the board
+        actuators = remote.actuators  # read after the check: a run that has ended leaves its final state
         now_ns = time.monotonic_ns()
         if actuators.is_confirmed_safe(request_ns) or has_ended or now_ns - request_ns > _CONFIRM_TIMEOUT_S * 1e9:
             return actuators

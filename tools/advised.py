@@ -79,7 +79,7 @@ def advice_facts(advice: Advice) -> dict[str, Any]:
 
 
 def advice_from_meta(meta: Mapping[str, object]) -> Advice | None:
-    """Return the advice used by a run; None without one, or for a damaged one."""
+    """Return the advice used by a run; None if there is none or it is damaged."""
     try:
         return msgspec.convert(meta[META_KEY], Advice)
     except (KeyError, msgspec.ValidationError):

@@ -1,7 +1,6 @@
 """Initial experiences (``selection.seed_from``) and networks (``learner.start_from``) from an earlier run.
 
-Both must be valid for this rig: same names, units, ranges and order, same rate, plant
-and reward.
+Both must be valid for this rig: the same names, units, ranges and order, and the same rate, plant and reward.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class Beginning(NamedTuple):
 
 
 def beginning_findings(config: RunConfig) -> Iterator[Finding]:
-    """Yield reasons against a run's initial experiences and networks that are visible in the configurations."""
+    """Yield the problems with a run's initial experiences and networks that the configurations reveal."""
     learner, seeds = learner_settings(config.learner), config.selection.seeds
     if seeds is None and parse_strategy(config.selection.strategy).keeps_seeds:
         requirement = f"{config.selection.strategy} samples experiences of an earlier run: set {'.'.join(_SEED_PATH)}"
@@ -71,7 +70,7 @@ def beginning_findings(config: RunConfig) -> Iterator[Finding]:
         if learner.algorithm_config.batch_steps:
             yield (
                 _SEED_PATH,
-                f"{learner.algorithm} learns from batches of its latest policies: omit it, at {'.'.join(_SEED_PATH)}",
+                f"{learner.algorithm} learns from its latest policies: omit this setting, at {'.'.join(_SEED_PATH)}",
             )
         else:
             yield from _mismatch_findings(_SEED_PATH, seeds.path, config)
@@ -88,7 +87,7 @@ def start_findings(config: RunConfig) -> Iterator[Finding]:
     if learner_settings(config.learner).start is not None:
         yield (
             _START_PATH,
-            f"only a local learner can start from networks: omit it, at {'.'.join(_START_PATH)}",
+            f"only a local learner can start from networks: omit this setting, at {'.'.join(_START_PATH)}",
         )
 
 
@@ -129,8 +128,8 @@ def _load_config(folder: Path) -> RunConfig:
 
 
 def mismatch(source: RunConfig, config: RunConfig, *, takes_experiences: bool) -> str | None:
-    """Describe the first difference, with both values, because of which this run cannot use another run's experiences
-    or networks; None if it can.
+    """Describe the first difference, with both values, that prevents this run from using another run's experiences or
+    networks; None if it can use them.
     """
     contracts = (
         contract_for(c.rig, c.rate_hz, policy_id=0, parent_run="", training_step=0, signals=c.signals)
@@ -140,7 +139,7 @@ def mismatch(source: RunConfig, config: RunConfig, *, takes_experiences: bool) -
         return difference.replace("the rig has", "this run has").replace("the rig runs at", "this run is at")
     if difference := _plant_difference(source, config):
         return difference
-    for section in _REWARD_SECTIONS if takes_experiences else ():  # an end may add to the reward
+    for section in _REWARD_SECTIONS if takes_experiences else ():  # terminations may add to the reward
         if difference := _first_difference(
             section, *(msgspec.to_builtins(c.task).get(section) for c in (source, config))
         ):
@@ -179,7 +178,7 @@ def _capacity_problem(config: RunConfig) -> str | None:
         return None
     run_length = config.episodes * episode_steps(config.task, config.rate_hz)
     conflict = f"FULL keeps all {run_length} experiences of the run, and the capacity is {capacity_of(config)}"
-    return f"{conflict}: give selection.capacity room for the seeds, or omit it"
+    return f"{conflict}: raise selection.capacity to make room for the seeds, or omit it"
 
 
 def _seed_capacity(config: RunConfig) -> int | None:
@@ -197,7 +196,7 @@ def _seed_capacity(config: RunConfig) -> int | None:
 def read_beginning(config: RunConfig) -> Beginning:
     """Read the initial experiences and networks of a new run; raises CannotBegin.
 
-    `beginning_findings` has found no problem with ``config``.
+    ``config`` must have passed `beginning_findings` without a finding.
     """
     files = read_copies(to_plain_data(config))
     facts: dict[str, object] = {}
@@ -286,7 +285,7 @@ def _read_experiences(seeds: SeedFrom, config: RunConfig) -> Transitions:
     if not len(rows):
         raise CannotBegin(f"selection.seed_from: '{folder}' contains no measured experiences")
     selection = Transitions._make(column[rows] for column in transitions)
-    # numbers that no episode or policy of this run has
+    # new numbers, which no episode or policy of this run has
     _, episodes = np.unique(selection.episode, return_inverse=True)
     return selection._replace(
         policy_id=np.zeros(len(rows), np.uint32), episode=(episodes + FIRST_EPISODE).astype(np.uint32)

@@ -212,5 +212,5 @@ def confirm_motion(fraction: float, address: str, rig: Rig) -> bool:
     for a in rig.actuators:
         low, high = (a.safe + fraction * (end - a.safe) for end in (a.low, a.high))
         print(f"  {a.name}: {low:.4g} to {high:.4g} {a.unit} (safe: {a.safe:.4g})")
-    print("Keep clear, a hand on the e-stop.  Continue? (yes) ", end="", flush=True)
+    print("Keep clear, with a hand on the e-stop.  Continue? (yes) ", end="", flush=True)
     return sys.stdin.readline().strip().lower() == "yes"

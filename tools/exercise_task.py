@@ -1,7 +1,7 @@
 """Checks of a task's expressions and third-party plugins: reward terms, terminations, targets, input transforms,
 resets, exploration processes.
 
-Each is built, and evaluated at the middle and the corners of the rig's ranges.  Checked are shapes, finite values,
+Each is built, and evaluated at the middle and the corners of the rig's ranges.  The checks cover shapes, finite values,
 equal results for equal inputs, and bit-for-bit equality of batches and single evaluations. Plugins in the tick are
 timed against their budget.
 """

@@ -31,7 +31,7 @@ from onrig.tools.terminal import Table
 _REACTIONS: Final = {
     "keep": "the run continues with its last policy and warns",
     "lower": "exploration is scaled by {factor:g} from the next episode on",
-    "fall_back": "between episodes, the run waits disarmed until the learner answers, at most {wait:g} s",
+    "fall_back": "between episodes, the run waits disarmed until the learner answers, for at most {wait:g} s",
 }
 
 _RATE_SETTINGS: Final = ("tau", "actor_lr", "critic_lr", "lr")

@@ -133,7 +133,7 @@ def _adapt_to_name(texts: Mapping[str, str], name: str) -> dict[str, str]:
 
 
 def _shipped_files(run: str) -> Iterator[tuple[str, str]]:
-    """Return run, rig and task of a shipped configuration; the run names the other two files, next to it."""
+    """Return run, rig and task of a shipped configuration; the run refers to the other two files in the same folder."""
     text = _read_shipped(run, "")
     for section, folder in (("rig", "rigs"), ("task", "tasks")):
         (shipped_name,) = re.findall(rf"^{section}: (.*)$", text, re.MULTILINE)

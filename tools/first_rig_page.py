@@ -102,8 +102,8 @@ python sign.py run.yaml PORT $gentle
 
 *Right, with 0 and the supply still off:* $at_rest $by_hand
 
-*Right, with 0 and the e-stop pressed:* `the device refused CLEAR_FAULT` because of ESTOP; once released, it runs again.
-Otherwise stop here: the e-stop wiring or the firmware is faulty.
+*Right, with 0 and the e-stop pressed:* `the device refused CLEAR_FAULT` because of ESTOP; once the e-stop is released,
+it runs again. Otherwise stop here: the e-stop wiring or the firmware is faulty.
 
 *Right, with $gentle ($gentle_words):* $pushed.
 

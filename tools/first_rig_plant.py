@@ -57,7 +57,7 @@ class Signal(NamedTuple):
 
 
 def template_of(kind: str) -> Path | None:
-    """Return the template folder that a plant names; None without one."""
+    """Return the template folder that a plant names; None if it names none."""
     plant = _plant_class(kind)
     return Path(str(sys.modules[plant.__module__].__file__)).parent / plant.template if plant.template else None
 

@@ -29,9 +29,9 @@ _FALLBACK_COLOUR, _HOLDS_COLOUR, _POLICY_COLOUR, _RIG_COLOUR, _CONFIGURED_COLOUR
     "#a9d3e8",
 )
 _COLOURS: Final = {
-    "the fallback acts": _FALLBACK_COLOUR,
-    "the fallback continues to act": _HOLDS_COLOUR,
-    "the policy acts": _POLICY_COLOUR,
+    "fallback active": _FALLBACK_COLOUR,
+    "fallback remains active": _HOLDS_COLOUR,
+    "policy active": _POLICY_COLOUR,
     "range of the rig": _RIG_COLOUR,
     "configured range": _CONFIGURED_COLOUR,
 }
@@ -39,7 +39,7 @@ _MARKS: Final = {
     "start": ("o", 6.0, BLUE),
     "target": ("*", 11.0, ORANGE),
     "safe output": ("s", 6.0, "k"),
-    "the episode ends": ("|", 14.0, RED),
+    "end of the episode": ("|", 14.0, RED),
     "wall": ("|", 14.0, WINE),
 }
 
@@ -80,12 +80,12 @@ def _observation_bar(config: RunConfig, o: Observation) -> LimitBar:
         low, high = release_bounds(envelope.low, envelope.high, envelope.release)
         infinity = float("inf")
         bar.stretches += [
-            ("the fallback acts", -infinity, infinity),
-            ("the fallback continues to act", normalise(envelope.low), normalise(envelope.high)),
-            ("the policy acts", normalise(low), normalise(high)),
+            ("fallback active", -infinity, infinity),
+            ("fallback remains active", normalise(envelope.low), normalise(envelope.high)),
+            ("policy active", normalise(low), normalise(high)),
         ]
         bar.labels_above = [(normalise(v), f"{v:.4g}") for v in (envelope.low, low, high, envelope.high)]
-    bar.marks += [("the episode ends", normalise(bound)) for bound in config.task.terminate.get(o.name, ())]
+    bar.marks += [("end of the episode", normalise(bound)) for bound in config.task.terminate.get(o.name, ())]
     if reward.wall is not None and reward.wall.observation == o.name:
         bar.marks += [("wall", normalise(reward.wall.low)), ("wall", normalise(reward.wall.high))]
     starts = [start[o.name] for _, start in extreme_starts(config.task.all_starts) if o.name in start]

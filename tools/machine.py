@@ -67,7 +67,7 @@ class Machine:
             return None
 
     def cpu_quota(self) -> float | None:
-        """Return the CPU quota of this process's control groups (container, systemd unit), in CPUs; None without a
+        """Return the CPU quota of this process's control groups (container, systemd unit), in CPUs; None if there is no
         limit.
         """
         limits = [limit for folder in self._cpu_groups() if (limit := self._cpu_limit(folder)) is not None]

@@ -2,8 +2,9 @@
 
 A verb is a module of ``onrig.tools.verbs``: its docstring is the description, the fields of its ``Options`` are the
 arguments, their docstrings the help, and ``main(options)`` returns the exit code.  Fields before ``_: KW_ONLY`` are
-positional arguments, those after it options: ``dry_run: bool = False`` is ``--dry-run``, a tuple may be repeated, and a
-field without default is required. A verb imports its implementation in ``main``, so that its help appears immediately.
+positional arguments, those after it options: ``dry_run: bool = False`` is ``--dry-run``, the option of a tuple may be
+repeated, and a field without default is required. A verb imports its implementation in ``main``, so that its help
+appears immediately.
 """
 
 from __future__ import annotations

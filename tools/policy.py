@@ -102,7 +102,7 @@ def stamp(file: Path, out: Path, name: str, overrides: Sequence[str]) -> int:
     except ConfigError as error:
         return print_problems(error)
     except ModelRefused as refusal:
-        return complain("policy", f"{file}: no ONNX file: {refusal}")
+        return complain("policy", f"{file}: not an ONNX file: {refusal}")
     except OSError as error:
         return complain("policy", f"'{error.filename or out}': {error.strerror or error}")
     return check(out, name, overrides)

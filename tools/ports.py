@@ -90,7 +90,7 @@ def read_port(machine: Machine, path: str) -> PortFacts:
 
 
 def persistent_name(path: str, machine: Machine | None = None) -> str:
-    """Return the path by id of the port at ``path``, which survives replugging; ``path`` itself without one."""
+    """Return the path by id of the port at ``path``, which survives replugging; ``path`` itself if it has none."""
     port = read_port(machine or Machine(), path)
     return port.persistent_path if port.persistent_path and port.path == port.device else path
 

@@ -36,8 +36,8 @@ def prepare_resumption(folder: Path, name: str | None, overrides: Sequence[str],
     """Return the resumption of the run in ``folder``, with its configuration and the permitted changes.
 
     The run's configuration is in its newest checkpoint.  ``name``: configuration from the command line that replaces
-    ``config.yaml``, if any; ``port``: current port of the run's device. Raises CannotResume, also for a damaged file
-    that the run needs, and ConfigError for an invalid configuration.
+    ``config.yaml``, if any; ``port``: current port of the run's device. Raises CannotResume, including for a damaged
+    file that the run needs, and ConfigError for an invalid configuration.
     """
     path = folder / "config.yaml"
     if not path.is_file():
@@ -50,7 +50,7 @@ def prepare_resumption(folder: Path, name: str | None, overrides: Sequence[str],
             "its pause"
         )
     if name is not None:
-        load_run(name, overrides)  # the files that it names become trusted, also if the run's configuration names them
+        load_run(name, overrides)  # its files become trusted, even if the run's configuration names them
     wait_for_folder(folder)
     evidence = read_evidence(folder)
     point = evidence.point
@@ -93,7 +93,7 @@ def _find_damage(folder: Path, evidence: Evidence, config: RunConfig, *, learned
 
     ``learned_here``: whether the folder contains the learner's states.
     """
-    has_checkpoint = evidence.point is not None  # compared field by field instead
+    has_checkpoint = evidence.point is not None  # then config.yaml is compared field by field instead
     damage = faults(
         folder, evidence, lambda name: not (has_checkpoint and name == "config.yaml"), lockstep=config.lockstep
     )

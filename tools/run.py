@@ -46,7 +46,7 @@ def run_in_terminal(
     """Run a rig, with display, keys and live views, and print the results; returns the exit code.
 
     ``addresses``: addresses of the live views, by option name; ``sharpen``: whether the identification is sharpened in
-    a process of its own.
+    a separate process.
     """
     try:
         if advised is None:
@@ -84,7 +84,7 @@ def _check_view(view: View, address: str) -> None:
 
 
 def _plan_advised(name: str, overrides: Sequence[str], run_dir: Path | None, device: str | None, advised: Path) -> Plan:
-    """Plan a run with the settings of an advice, which is recorded among the run's facts."""
+    """Plan a run with the settings recommended by `onrig advise`; the advice is recorded in the run's facts."""
     from onrig.tools.advised import advice_facts, check_same_rig, read_advice, recipe_overrides
 
     advice = read_advice(advised)

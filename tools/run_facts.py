@@ -22,7 +22,7 @@ from onrig.runtime.view.run_view import RunFiles, count_by_episode, to_number
 from onrig.tools.quantity import format_count, format_duration, format_size
 
 WITHDRAWN_EVENT: Final = "promise_withdrawn"
-"""Kind of the event that the promise was withdrawn."""
+"""Kind of the event that reports the withdrawal of the promise."""
 N_AVERAGED_EPISODES: Final = 20
 """Number of episodes over which performance is averaged."""
 PERCENTILES: Final = {"p50": "p50", "p99": "p99", "p999": "p99.9", "max": "max"}
@@ -75,7 +75,7 @@ class RunFacts(NamedTuple):
     ended: str = ""
     """Reason why the run ended; empty if it is in progress or was killed."""
     fault: str = ""
-    """Fault that ended the run; empty without one."""
+    """Fault that ended the run; empty if there was none."""
     actuators: str = ""
     withdrawn: bool = False
     """Whether the shield's promise was withdrawn."""
@@ -86,7 +86,7 @@ class RunFacts(NamedTuple):
         return self.ended == _COMPLETED_REASON
 
     def score_of(self, value: float | None) -> str:
-        """Format a performance."""
+        """Format a performance value."""
         return "–" if value is None or not math.isfinite(value) else f"{value:{self.measure.number_format}}"
 
     def words(self) -> dict[str, str]:

@@ -100,7 +100,7 @@ def run(
 
     ``name``: path or shipped name; ``device``: port of a real device; ``resume``: folder of a run to continue;
     ``progress`` receives the facts of the run a few times per second (``facts.line()`` formats them); if it raises an
-    exception, the run is stopped in order and the exception propagates. Ctrl-C ends the processes at once, the
+    exception, the run is stopped in an orderly way and the exception propagates. Ctrl-C ends the processes at once, the
     actuators first. A run that `onrig stop` ended returns normally. Raises ConfigError, Failure if the run cannot
     start, RunFailed.
     """

@@ -88,7 +88,7 @@ def _load_predicting(names: Sequence[str], overrides: Sequence[str]) -> list[Run
 
 
 def draw_safe_set(configs: list[RunConfig], path: Path) -> None:
-    """Draw one panel per configuration; raises ImportError without matplotlib."""
+    """Draw one panel per configuration; raises ImportError if matplotlib is missing."""
     figure, [panels] = new_figure(1, len(configs), 5.2, width_in=6.2 * len(configs))
     for config, axes in zip(configs, panels, strict=True):
         _panel(config, axes)

@@ -60,7 +60,7 @@ def _plant_findings(config: RunConfig, twin: TwinOptions) -> Iterator[Finding]:
     rows = start_list(config.task.all_starts)
     problems = [problem for row in rows for problem in twin_problems(twin, config.rig, row)]
     if config.cameras and twin.plant.strokes((0.0,) * len(twin.plant.state_names)) is None:
-        message = "no camera can see this plant, which has no strokes: give task.inputs without images"
+        message = "no camera can see this plant, which has no strokes: remove the images from task.inputs"
         problems.append(("plant.kind", message))
     for path, message in dict.fromkeys(problems):
         yield ("device", "twin", *parse_path(path)), f"{message} at device.twin.{path}"

@@ -66,6 +66,6 @@ def _add_index(app: Sphinx, exception: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> None:
-    """Have every page prepared as it is read."""
+    """Prepare every page when it is read."""
     app.connect("source-read", _prepare)
     app.connect("build-finished", _add_index)

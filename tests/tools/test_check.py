@@ -235,7 +235,7 @@ def test_the_schedule_is_shown_at_its_own_points_inside_the_run() -> None:
 def test_bars_place_limits_in_normalised_units() -> None:
     angle, velocity, voltage = limit_bars(load("pendulum", ["limits.range.voltage=[-1.5, 3]"]))
     assert sorted(angle.marks) == [("start", 0.0), ("target", -1.0), ("target", 1.0)]
-    assert velocity.stretches[1:] == [("the fallback continues to act", -0.5, 0.5), ("the policy acts", -0.4, 0.4)]
+    assert velocity.stretches[1:] == [("fallback remains active", -0.5, 0.5), ("policy active", -0.4, 0.4)]
     assert voltage.stretches[1] == ("configured range", -0.5, 1.0)
 
 

@@ -31,7 +31,10 @@ def test_what_silence_comes_to_is_told() -> None:
     fall_back_explanation = text(
         "device.pace=realtime", "staleness={then: fall_back}", "supervision.resume_timeout_s=30"
     )
-    assert "between episodes, the run waits disarmed until the learner answers, at most 30 s\n" in fall_back_explanation
+    assert (
+        "between episodes, the run waits disarmed until the learner answers, for at most 30 s\n"
+        in fall_back_explanation
+    )
     assert " silent learner - no learner is expected\n" in text("device.pace=realtime", "local_learner=false")
 
 

@@ -145,11 +145,11 @@ def _nothing_to_race_text(field: Field) -> str:
 
 def _check(config: RunConfig) -> None:
     if config.device.twin is None:
-        raise Failure("trials run on a twin: give device.twin (`onrig identify` finds the rig's parameters)")
+        raise Failure("trials run on a twin: set device.twin (`onrig identify` finds the rig's parameters)")
     if config.task.normalization is None:
         raise Failure("scores need task.normalization: compute it with `onrig baseline CONFIG`")
     if config.cameras:
-        raise Failure("trials have no cameras: give task.inputs without images")
+        raise Failure("trials have no cameras: remove the images from task.inputs")
 
 
 def _check_folder(folder: Path, *, resume: bool) -> None:
@@ -274,7 +274,7 @@ class _Race:
             self._run_trials(workers, state.next_pairs)
 
     def _scores(self) -> dict[str, Values]:
-        """Return the scores of the finished pairs; bars candidates with too many trips."""
+        """Return the scores of the finished pairs; excludes candidates with too many trips."""
         scores = {}
         for name, entry in self._field.entrants.items():
             curves = curves_of(self._folder, entry, N_PLANTS)
@@ -284,7 +284,7 @@ class _Race:
         return scores
 
     def _enter_mutants(self, state: State) -> list[str]:
-        """Enter as many mutants of the leader as the budget allows up to the leader's number of pairs; returns their
+        """Enter as many mutants of the leader as the budget can take to the leader's number of pairs; returns their
         names.
         """
         if not state.active_names or not state.pairs[state.leader]:

@@ -1,7 +1,7 @@
 """Candidates of `onrig advise`: recipes with their reasons, and mutants of the best one.
 
-The space is what docs/choosing-a-strategy.md justifies: algorithms that learned on small rigs, each with the retention
-and sampling that none was settled to beat, and their nearest rivals.
+The search space is the one that docs/choosing-a-strategy.md justifies: algorithms that learned on small rigs, each with
+the retention and sampling that no other was shown to beat, and their nearest rivals.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Candidate(NamedTuple):
 
     name: str
     reason: str
-    """Reason to race it; the comment in the recipe file."""
+    """Reason to race it; also the comment in the recipe file."""
     recipe: Recipe | None
     """Sections ``learner``, ``selection`` and ``exploration``, as in a recipe; None for the unchanged configuration."""
 
@@ -106,7 +106,7 @@ _ROWS: Final = tuple(
          10_000, _FALLING_NOISE),
         ("TD3, FULL", "no retention method is known to be better", "td3", 0.5, "FULL[Uniform]", None,
          _CORRELATED_NOISE, _longer_than(10_000)),
-        ("TD3, Resv", "a memory covers little time at high rates", "td3", 0.5, "Resv[Uniform]", 10_000,
+        ("TD3, Resv", "a memory spans only a short time at high rates", "td3", 0.5, "Resv[Uniform]", 10_000,
          _CORRELATED_NOISE,
          lambda config: config.rate_hz >= _FAST_RATE_HZ),
         ("DDPG under ReF-ER", "rejects experiences far from its policy", "ddpg under refer", 1, "FIFO[Uniform]",

@@ -27,7 +27,7 @@ from onrig.tools.experiments.store import CALLED_KEY, WorldCell, read_trials, wr
 from onrig.tools.load import load_for_rig
 
 RECIPES: Final = "candidates"
-"""Folder of the candidates' recipes, in that of the race."""
+"""Folder of the candidates' recipes, within the race's folder."""
 _LEARNING_SECTIONS: Final = ("learner", "selection", "exploration", "recipe", "seed", "policy")
 """Sections whose overrides do not change the world."""
 

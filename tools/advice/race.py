@@ -25,7 +25,7 @@ RUNGS: Final = (4, 6, 9, 14, 21, 32, 48, 64)
 MARGIN: Final = 0.02
 """Difference in score below which candidates count as equal."""
 MIN_STD: Final = 0.01
-"""Minimum standard deviation, so that a few equal pairs decide nothing."""
+"""Minimum standard deviation, so that a few equal pairs cannot decide a race."""
 _BUDGET_TOLERANCE: Final = 1e-9
 """Relative rounding tolerance of the budget."""
 
@@ -264,8 +264,8 @@ def _select_affordable(
 ) -> list[str]:
     """Choose the candidates that continue to rung ``i``; the others are paused.
 
-    The leader and the candidates with the highest optimistic scores continue: as many as the budget allows for one rung
-    more, but at least two if it allows these for rung ``i``.
+    The leader and the candidates with the highest optimistic scores continue: as many as the budget allows for one
+    further rung, but at least two if it allows two for rung ``i``.
     """
     rungs = rules.rungs
     previous_rung, target = rungs[i - 1], rungs[min(i + 1, len(rungs) - 1)] if i > 1 else rungs[i]

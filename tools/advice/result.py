@@ -33,7 +33,7 @@ _END_REASONS: Final = {
     "equal": "all remaining candidates are practically equal",
     "budget": "the budget is used up",
     "pairs": "all drawn plants are used",
-    "": "stopped before the end of the budget",
+    "": "stopped before the budget was used up",
 }
 
 
@@ -168,7 +168,7 @@ class RaceResult(NamedTuple):
         parts = (
             Claims("Advice", {"": list(self.findings())}),
             self.sheet(),
-            Properties("Candidates' reasons", [(n, e.candidate.reason) for n, e in self.entrants.items()]),
+            Properties("Why each candidate was raced", [(n, e.candidate.reason) for n, e in self.entrants.items()]),
             Source("The configuration", self.yaml(), CONFIG_FILE),
         )
         return Page(f"Advice for {self.name}", introduction, parts, "Learning curves: `onrig report` on this folder.")

@@ -161,7 +161,7 @@ class RunData:
             raise DataMissing(str(error)) from None
 
     def images(self, camera: str) -> NDArray[np.uint8]:
-        """Return what a camera saw at each step record, (n, rows, columns); raises DataMissing."""
+        """Return a camera's image at each step record, (n, rows, columns); raises DataMissing."""
         columns = {
             c.name: (c, input_columns)
             for c, input_columns in image_columns(self.config.task.inputs, self.config.rig).items()
@@ -247,7 +247,7 @@ class RunData:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Missing data compared with a completed run, one line each."""
+        """Data that a completed run has and this one lacks, one line each."""
         lines = []
         state = self.state
         if state != "finished":

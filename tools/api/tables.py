@@ -83,13 +83,13 @@ class Table(Mapping[str, NDArray[Any]]):
         }
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return the columns of `flat` as a pandas DataFrame; raises ImportError without pandas."""
+        """Return the columns of `flat` as a pandas DataFrame; raises ImportError if pandas is missing."""
         import pandas
 
         return pandas.DataFrame(self.flat())
 
     def to_polars(self) -> polars.DataFrame:
-        """Return the columns of `flat` as a polars DataFrame; raises ImportError without polars."""
+        """Return the columns of `flat` as a polars DataFrame; raises ImportError if polars is missing."""
         import polars
 
         return polars.DataFrame({name: np.ascontiguousarray(values) for name, values in self.flat().items()})

@@ -34,7 +34,7 @@ class Quantiles(NamedTuple):
 
 
 def quantiles_us(durations_ns: Sequence[int]) -> Quantiles:
-    """Return the percentiles in microseconds; raises ValueError without durations."""
+    """Return the percentiles in microseconds; raises ValueError if there are no durations."""
     if not durations_ns:
         raise ValueError("no durations")
     durations_us = np.asarray(durations_ns, np.float64) / 1e3
@@ -152,7 +152,7 @@ class Ratio(NamedTuple):
 def ratio_of_means(numerators: Sequence[float], denominators: Sequence[float]) -> Ratio:
     """Ratio of geometric means with Welch's t interval on the logarithms.
 
-    The interval is infinite for single slices and NaN without slices.
+    The interval is infinite for single slices and NaN if there are no slices.
     """
     if not (numerators and denominators):
         return Ratio(math.nan, math.nan, math.nan)

@@ -95,7 +95,7 @@ _THROTTLE_FLAGS: Final = {
     2: "the processor is throttled",
     3: "the soft temperature limit is active",
 }
-"""Meaning of the bits of get_throttled; 16 bits higher, the same has happened since boot."""
+"""Meaning of the bits of get_throttled; a bit 16 places higher means that the same has happened since boot."""
 _THROTTLE_TEMPERATURE_C: Final = 80.0
 """Temperature at which a Raspberry Pi starts to throttle."""
 _SUPPLY_REMEDY: Final = (
@@ -156,7 +156,7 @@ def check_frequency(facts: FrequencyFacts, needs: Needs) -> Iterator[Check]:
     yield _check_governor(facts, needs)
     yield _check_throttling(facts)
     if facts.hottest_c is None:
-        yield report_pass("temperature", "this machine shows none")
+        yield report_pass("temperature", "this machine reports none")
     elif facts.hottest_c >= _THROTTLE_TEMPERATURE_C:
         yield report_warning(
             "temperature",
@@ -199,7 +199,7 @@ def _check_throttling(facts: FrequencyFacts) -> Check:
     if facts.throttle_counts:
         finding = f"cores were throttled by heat {facts.throttle_counts} times since boot"
         return report_warning("throttling", finding, "improve cooling; clean the fan")
-    return report_pass("throttling", "none since boot" if facts.throttle_counts == 0 else "this machine shows none")
+    return report_pass("throttling", "none since boot" if facts.throttle_counts == 0 else "this machine reports none")
 
 
 def examine_frequency(machine: Machine, needs: Needs) -> Iterator[Check]:

@@ -36,7 +36,7 @@ class CpuFacts(NamedTuple):
     interrupt_rates_hz: Mapping[int, float] = MappingProxyType({})
     """Rate of device interrupts by CPU; 0 for a CPU that is not listed."""
     quota: float | None = None
-    """CPU quota of the control group, as a number of CPUs; None without a limit."""
+    """CPU quota of the control group, as a number of CPUs; None if there is no limit."""
 
 
 def read_cpus(machine: Machine) -> CpuFacts:

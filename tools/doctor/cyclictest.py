@@ -50,7 +50,7 @@ def run(arguments: Sequence[str], seconds: float) -> DurationHistogram:
 def parse(text: str) -> DurationHistogram:
     """Parse the histogram of one thread: latencies in whole microseconds.
 
-    Latencies beyond the last bin are counted at the maximum. Raises CyclictestFailed without a histogram.
+    Latencies beyond the last bin are counted at the maximum. Raises CyclictestFailed if the text contains no histogram.
     """
     histogram = DurationHistogram()
     max_us = overflows = 0

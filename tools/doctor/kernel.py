@@ -94,7 +94,7 @@ _UNLIMITED: Final = -1
 
 
 class SchedulingFacts(NamedTuple):
-    """Results of requesting real-time scheduling and locked memory, and the limits of both."""
+    """Results of requesting real-time scheduling and locked memory, and the limits on both."""
 
     fifo_error: str
     """Reason why SCHED_FIFO was not granted; empty if granted."""
@@ -102,7 +102,7 @@ class SchedulingFacts(NamedTuple):
     """Reason why locking all memory of a small process failed; empty if it succeeded."""
     rtprio: int
     memlock_bytes: int
-    """-1 without a limit."""
+    """-1 if there is no limit."""
     may_lock_all: bool
     """Whether the process has CAP_IPC_LOCK."""
     throttle_runtime_us: int | None
@@ -199,7 +199,7 @@ def _check_lock(facts: SchedulingFacts, needs: Needs, user: str) -> Check:
     if is_sufficient and not facts.lock_error:
         return report_pass("memory-lock", f"granted ({size})")
     # Locking succeeds at first under a finite limit, but later allocations fail.
-    finding = f"{size}, the loop locks up to {_LOOP_LOCKED_BYTES >> 20} MiB"
+    finding = f"{size}; the loop locks up to {_LOOP_LOCKED_BYTES >> 20} MiB"
     finding += f" ({facts.lock_error})" if facts.lock_error else ""
     return needs.timing_finding("memory-lock", finding, grant_command(user, "memlock", "unlimited"))
 

@@ -51,13 +51,13 @@ def check_memory(facts: MemoryFacts, needs: Needs) -> Iterator[Check]:
     if facts.available_bytes is None:
         yield report_pass("memory", "this machine does not report free memory")
     elif facts.available_bytes < required_bytes:
-        finding = f"{_mib(facts.available_bytes)} available, a run needs about {_mib(required_bytes)}"
+        finding = f"{_mib(facts.available_bytes)} available; a run needs about {_mib(required_bytes)}"
         yield report_warning(
             "memory", finding, "end other programs, or limit the run's memory: selection: {capacity_bytes: N}"
         )
     else:
         yield report_pass(
-            "memory", f"{_mib(facts.available_bytes)} available, a run needs about {_mib(required_bytes)}"
+            "memory", f"{_mib(facts.available_bytes)} available; a run needs about {_mib(required_bytes)}"
         )
     used_bytes = sum(facts.swap_used_bytes.values())
     if facts.swap_used_bytes and (used_bytes or not needs.lock_memory):
@@ -79,7 +79,7 @@ def _check_shm(facts: MemoryFacts, needs: Needs) -> Check:
         return needs.timing_finding("shared-memory", finding, "sudo mount -t tmpfs -o mode=1777 tmpfs /dev/shm")
     if not facts.is_shm_writable:
         return report_failure("shared-memory", "/dev/shm is not writable by this user", "sudo chmod 1777 /dev/shm")
-    size = f"{_mib(facts.shm_free_bytes)} free of {_mib(facts.shm_size_bytes)}, a run needs {_mib(needs.shm_bytes)}"
+    size = f"{_mib(facts.shm_free_bytes)} free of {_mib(facts.shm_size_bytes)}; a run needs {_mib(needs.shm_bytes)}"
     if facts.shm_free_bytes < needs.shm_bytes:
         return report_failure("shared-memory", size, "sudo mount -o remount,size=256M /dev/shm")
     return report_pass("shared-memory", size)

@@ -103,7 +103,7 @@ def read_loop(machine: Machine, needs: Needs, seconds: float, on_progress: OnPro
 
 
 def _await_ready(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the line before the first tick; without one, the process reports the reason at its end."""
+    """Wait for the line before the first tick; if it does not appear, the process reports the reason when it ends."""
     if process.stdout is not None and select.select((process.stdout,), (), (), _START_TIMEOUT_S)[0]:
         os.read(process.stdout.fileno(), len(READY_LINE))
 

@@ -22,7 +22,7 @@ _SOCKETS_BYTES: Final = 64 << 10
 _LOG_BYTES_PER_RECORD_BYTE: Final = 2.0
 """Bytes of log per byte of a record, including names and timestamps; an upper estimate."""
 _POLICY_BYTES: Final = 64 << 10
-"""Size of a policy, one per training episode; larger than with the shipped networks."""
+"""Assumed size of a policy, one per training episode; larger than those of the shipped networks."""
 _RIG_BYTES: Final = 300 << 20
 """Memory of control, replay and supervisor processes (locked), measured on a small x86 machine."""
 _LEARNER_BYTES: Final = 300 << 20

@@ -29,7 +29,7 @@ GEMM_MODEL: Final = (
 
 
 class Wheel(NamedTuple):
-    """A library with a short exercise of it."""
+    """A library, and code that exercises it briefly."""
 
     package: str
     """Name of the package for pip."""

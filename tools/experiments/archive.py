@@ -78,7 +78,7 @@ def pack(trials: CellTrials, *, keep_exact: bool) -> dict[str, Any]:
 
 
 def _to_16_bits(values: NDArray[np.float64]) -> Mapping[str, NDArray[np.generic]] | None:
-    """Encode values as 0 to 65534 over their range, NaN as 65535; None without a finite range."""
+    """Encode values as 0 to 65534 over their range, NaN as 65535; None if the range is not finite."""
     is_missing = np.isnan(values)
     low, high = (float(f(values, where=~is_missing, initial=i)) for f, i in ((np.min, np.inf), (np.max, -np.inf)))
     if not np.isfinite(high - low):

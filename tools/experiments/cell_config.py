@@ -100,7 +100,7 @@ def run_config_of(
         config,
         seed=0,
         selection=selection,
-        learner=msgspec.json.decode(msgspec.json.encode(learner)),  # lists instead of tuples, as from `load`
+        learner=msgspec.json.decode(msgspec.json.encode(learner)),  # lists instead of tuples, as `load` returns them
     )
     problems = [CellProblem(message, None) for message in find_engine_problems(config, learner)]
     problems += _unused_axes(values, learner)

@@ -46,7 +46,7 @@ def next_folder(name: str) -> Path:
 
 
 def last_folder(name: str) -> Path | None:
-    """Return the folder of the latest run of an experiment; None without one."""
+    """Return the folder of the latest run of an experiment; None if there is none."""
     number = max(_run_numbers(name), default=None)
     return None if number is None else RUNS / f"{name}-{number}"
 

@@ -19,7 +19,7 @@ from onrig.tools.quantity import format_duration
 from onrig.tools.terminal import drawing_stream
 
 MAX_JOINT_TRIALS: Final = 16
-"""Maximum number of jointly trained trials: a trial takes about as long as with 50, at a third of the memory."""
+"""Maximum number of jointly trained trials: a trial takes about as long as with 50, but a third of the memory."""
 
 
 _EXPERIENCE_FRACTION: Final = 0.6

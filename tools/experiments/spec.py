@@ -59,9 +59,9 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     episodes: int = 0
     """Episodes of a run's trials."""
     steps: int = 0
-    """Steps of trials in a world, in place of episodes."""
+    """Number of steps of trials in a world, in place of episodes."""
     evaluation: Evaluation = Evaluation()
-    """Evaluation in a world."""
+    """How trials in a world are evaluated."""
     figures: tuple[int | str, ...] = ()
     """Figures of de Bruin et al. 2018 by number, and tables as ``table-6``, for the report; only for runs."""
     first_seed: int = 0
@@ -163,8 +163,9 @@ _AXES: Final[Mapping[str, tuple[str, ...]]] = {
     "network": ("learner.*.network",),
     "gamma": ("learner.*.gamma",),
 }
-"""Configuration paths that each axis sets, by short name; ``*`` is the section of the cell's algorithm and those that
-every configuration has."""
+"""Configuration paths that each axis sets, by short name; ``*`` stands for the section of the cell's algorithm and for
+those that every configuration has.
+"""
 
 _ANY: Final = "learner.*."
 _PATH: Final = re.compile(r"[A-Za-z_]\w*(\[\d{1,6}\])*(\.[A-Za-z_]\w*(\[\d{1,6}\])*)*")

@@ -92,7 +92,7 @@ class Trial(NamedTuple):
 
     train: NDArray[np.float64]
     """(E,) mean raw reward per step of each training episode; in a world the mean return of the training episodes
-    closed since the previous evaluation, NaN without any."""
+    closed since the previous evaluation, NaN if there were none."""
     evaluation: NDArray[np.float64]
     """(E,) scores of the noise-free evaluation before each episode's updates; in a world of each evaluation."""
     batch_noise: NDArray[np.float64] | None = None
@@ -121,8 +121,9 @@ class CellTrials(NamedTuple):
 
 
 def scores_of(trials: CellTrials) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return the scores of a run's trials (T, E), from evaluation or, without any, from training, and which episodes
-    have scores (E,)."""
+    """Return the scores of a run's trials (T, E), from evaluations or, if there are none, from training, and which
+    episodes have scores (E,).
+    """
     scores = trials.train if np.isnan(trials.evaluation).all() else trials.evaluation
     has_score = ~np.isnan(scores).all(axis=0)
     # If every trial has diverged, there are later episodes without scores: assume multiples of the first scored one.

@@ -86,7 +86,7 @@ def _partial_folder(out: Path) -> Iterator[Path]:
     folder.mkdir(exist_ok=True)
     if folder.is_symlink():
         raise CannotExport(f"'{folder}' is a link: remove it")
-    check_folder(folder)  # what is in it will be removed
+    check_folder(folder)  # its content will be removed
     fd = os.open(folder, os.O_RDONLY)
     try:
         if not try_lock(fd):

@@ -55,10 +55,10 @@ def identify(
     """Identify a plant from the log of a run (``source`` is its folder), or by exciting a configuration's twin or
     device.
 
-    ``effort``: share of each actuator's range; ``seed``: of the twin's noise; ``until``: sufficient relative half-width
-    of the plant's parameters (default: the full experiment); ``sharpen``: combine a run's newest ticks with the
-    identification that it began with, instead of using its first ticks alone; ``confirm``: called before a device is
-    driven; by default, it refuses.  Writes ``identified.yaml`` and a page to ``out`` (default: the run's
+    ``effort``: share of each actuator's range; ``seed``: seed of the twin's noise; ``until``: sufficient relative
+    half-width of the plant's parameters (default: the full experiment); ``sharpen``: combine a run's newest ticks with
+    the identification that it began with, instead of using its first ticks alone; ``confirm``: called before a device
+    is driven; by default, it refuses.  Writes ``identified.yaml`` and a page to ``out`` (default: the run's
     ``identification``, or ``identified-RIG``).  Raises ConfigError, Failure, NotIdentified.
     """
     if problem := missing_library():
@@ -103,7 +103,7 @@ def show_identification(
 ) -> int:
     """Identify a plant and print the result; asks before driving a device unless ``yes``.
 
-    ``sharpen``: combine a run's ticks with the identification it began with, again and again while it is running.
+    ``sharpen``: combine a run's ticks with the identification that it began with, repeatedly while it is running.
     Returns the exit code.
     """
     try:
@@ -140,7 +140,7 @@ def show_identification(
 
 
 def _confirm(text: str) -> bool:
-    print(f"{text}\nKeep clear, a hand on the e-stop.  Continue? (yes) ", end="", flush=True)
+    print(f"{text}\nKeep clear, with a hand on the e-stop.  Continue? (yes) ", end="", flush=True)
     return sys.stdin.readline().strip().lower() == "yes"
 
 

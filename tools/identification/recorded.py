@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _SCIPY_MISSING_TEXT: Final = "identification needs scipy: pip install 'onrig[identify]'"
 MCAP_MISSING_TEXT: Final = "reading a run's log needs mcap: pip install 'onrig[log]'"
 _MAX_STEPS: Final = 20_000
-"""Maximum number of steps used of a run: the first ones, where exploration is strongest."""
+"""Maximum number of a run's steps that are used: the first ones, where exploration is strongest."""
 
 
 class IdentifiedPlant(NamedTuple):

@@ -15,7 +15,7 @@ from onrig.sim.identification.result import Result
 from onrig.tools.load import rig_findings
 
 _TABLE: Final = ("limits", "predicted", "table")
-"""A table that must be computed again for the result."""
+"""Path of a table that must be computed again for the result."""
 
 
 def reversed_channels(connection: Connection, rig: Rig) -> list[str]:
@@ -38,7 +38,7 @@ class Conflicts(NamedTuple):
     unpredictable: list[str]
     """Reasons that no setting can resolve: the shield cannot predict this plant."""
     settings: list[str]
-    """Reasons that changed settings resolve."""
+    """Reasons that a change of settings resolves."""
 
 
 def find_conflicts(config: RunConfig, result: Result) -> Conflicts:

@@ -1,4 +1,4 @@
-"""Sharpening of the identification that a run began with, by the run's own data: once, or until the run ends.
+"""Sharpening of the identification that a run began with, using the run's own data: once, or until the run ends.
 
 As a module it follows the run in a folder: ``python -m onrig.tools.identification.sharpening FOLDER``.
 """
@@ -39,11 +39,13 @@ if TYPE_CHECKING:
     from onrig.sim.identification.sharpening import Change
 
 MAX_STEPS: Final = 10_000
-"""Maximum steps used, the newest ones: the plant as it is now.  At 50 Hz a fit uses no more windows than these give."""
+"""Maximum number of steps used: the newest ones, which show the plant as it is now.  At 50 Hz they yield at least as
+many windows as a fit uses.
+"""
 _MIN_STEPS: Final = 2000
-"""Steps before the first fit of a run in progress."""
+"""Number of steps before the first fit of a run in progress."""
 _NEW_STEPS: Final = 3000
-"""Steps between two fits."""
+"""Number of steps between two fits."""
 _POLL_INTERVAL_S: Final = 1.0
 _MAX_START_S: Final = 60.0
 _MAX_LAST_FIT_S: Final = 120.0
@@ -62,12 +64,12 @@ def sharpen_run(folder: Path, out: Path | None = None) -> IdentifiedPlant:
 
 @contextlib.contextmanager
 def sharpening_alongside(folder: Path) -> Iterator[None]:
-    """Follow the run in ``folder`` in a process of its own; at the end of the context, print its last result."""
+    """Follow the run in ``folder`` in a separate process; at the end of the context, print its last result."""
     child = Child("sharpening", __name__, [str(folder)], folder / "stderr.log")
     grace_s = 0.0
     try:
         yield
-        if (folder / "config.yaml").exists():  # removed with a run that did not start
+        if (folder / "config.yaml").exists():  # missing if the run did not start
             grace_s = _MAX_LAST_FIT_S
             print("sharpening the identification (Ctrl-C skips this last fit)", flush=True)
     finally:
@@ -96,15 +98,16 @@ def main() -> int:
     except (ConfigError, OSError) as error:
         print(f"sharpening: {error}", file=sys.stderr)
         return ExitCode.CONFIGURATION
-    except Failure as failure:  # the last line of the file has its message
+    except Failure as failure:  # the last line of the file contains its message
         return failure.code
     return ExitCode.OK
 
 
 def follow_run(folder: Path, out: Path | None, show: Callable[[Fitting], object]) -> IdentifiedPlant:
-    """Sharpen again and again until the run ends, and once more; ``show`` receives each fit.  Returns the last result.
+    """Sharpen repeatedly until the run ends, and once more afterwards; ``show`` receives each fit.  Returns the last
+    result.
 
-    Raises the same as :func:`sharpen_run`, for the last fit.
+    Raises the same exceptions as :func:`sharpen_run`, for the last fit.
     """
     config, earlier = _read_beginning(folder)
     out, next_fit_steps = out or folder / "identification", _MIN_STEPS
@@ -159,7 +162,7 @@ def _read_beginning(folder: Path) -> tuple[RunConfig, Result]:
 
 
 def read_earlier(folder: Path) -> Result:
-    """Read the identification that a run began with; raises ConfigError, Failure without one."""
+    """Read the identification that a run began with; raises ConfigError, and Failure if there is none."""
     from onrig.sim.identification.result import read_result
 
     if not (folder / FILE_NAME).is_file():
@@ -176,7 +179,7 @@ def _newest_steps(folder: Path, config: RunConfig) -> list[Step]:
     except LogDamagedError as error:
         raise Failure(str(error), ExitCode.INTERNAL) from None
     if not len(rows):
-        raise Failure(f"'{folder}' holds no log (log.mcap) with steps")
+        raise Failure(f"'{folder}' contains no log (log.mcap) with steps")
     return [layout.step(row) for row in rows]
 
 

@@ -57,7 +57,7 @@ _MOVE_OPERATORS: Final = (
     "Split",
     "Slice",
 )
-"""Operators that only move elements; Gather with constant indices belongs to them, too."""
+"""Operators that only move elements; Gather with constant indices is another."""
 
 
 def body_of(model: OnnxModel, inputs: Mapping[str, int]) -> Body:

@@ -46,7 +46,7 @@ _TEMPLATE: Final = """\
  * action: {actions}
  *
  * Both in SI units, in this order. The function keeps static data: call it from one thread or interrupt level.
- * It is no safety layer: clamp what it returns, and check that it is finite.
+ * It is not a safety layer: clamp what it returns, and check that it is finite.
  */
 #include <math.h>
 

@@ -82,7 +82,7 @@ def pretrain(
     n_piece_episodes = min(piece_episodes(config), episodes)
     first_config = pretraining_config(config, result, plants.training_samples, n_piece_episodes)
     for path, message in rig_findings(first_config):
-        raise Failure(f"{name}: {message} ({'.'.join(map(str, path))}, of its pretraining)")
+        raise Failure(f"{name}: {message} ({'.'.join(map(str, path))}, in the configuration of its pretraining)")
     record = Pretraining(
         config=name, identified=str(config.identified), held_out=plants.held_out, piece=n_piece_episodes,
         minutes=minutes, episodes=episodes,

@@ -40,7 +40,7 @@ from onrig.tools.replaying.recorded_outputs import RecordedOutputs
 
 LOST_RECORDS: Final = "earlier records of the episode were lost"
 UNKNOWN_STATE: Final = "the exploration's state is unknown, since records before the episode were lost"
-MISSING_POLICY: Final = "the policy file is missing (its answers were taken from the records)"
+MISSING_POLICY: Final = "the policy file is missing (its actions were taken from the records)"
 _TRAINER_ACTED: Final = "a trainer acted (its actions were taken from the records)"
 MISSING_PERTURBED_POLICY: Final = "the policy file is missing, and parameter noise needs it"
 UNFINISHED: Final = "the next frame was not recorded"
@@ -114,8 +114,8 @@ class Recomputation:
         self._is_state_known = False
 
     def _abandon_episode(self) -> None:
-        """Compare the pending record as far as possible, since its completing frame was not recorded, and end the
-        episode.
+        """Compare the pending record as far as is possible without its completing frame, which was not recorded, and
+        end the episode.
         """
         if self._pending is not None:
             step, record, excluded = self._pending
@@ -174,8 +174,8 @@ class Recomputation:
         return self._tick.is_over(state, terminated) or ended_by_trainer or ended_by_camera
 
     def _start_after(self, episode: int) -> dict[str, float]:
-        """Return the start state of the episode after a reset: of the evaluation, if one is due after the training
-        episode, else of the next training episode.
+        """Return the start state of the episode after a reset: that of the evaluation, if one is due after the training
+        episode, otherwise that of the next training episode.
         """
         interval, config = self._config.evaluate_every, self._config
         evaluation_is_due = (

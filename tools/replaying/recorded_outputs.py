@@ -29,10 +29,10 @@ class RecordedOutputs:
             del self._sent_commands[next(iter(self._sent_commands))]
 
     def before(self, record: RecordedStep) -> tuple[Counts, Counts]:
-        """Return the outputs at the start and the end of the period before an episode's first sample.  The frame
-        contains the number of the frame whose command is the output: the safe output after arming or a reset, otherwise
-        a command of the reset.  If the frame does not follow the latest recorded one, the output did not change in the
-        period, since no command was sent.
+        """Return the outputs at the start and the end of the period before an episode's first sample.  After arming or
+        a RESET, the output is the safe one; otherwise it is that of a command sent during the reset, identified by the
+        number of the frame that it answers.  If the frame does not follow the latest recorded one, the output did not
+        change in the period, since no command was sent.
         """
         step, previous = record.step, self._latest
         if step.status & Status.SAFE and not record.last:

@@ -64,8 +64,9 @@ class Panel(NamedTuple):
 
 
 def draw_curves(results: Sequence[Result], folder: Path) -> list[Plot]:
-    """Draw the learning curves of all cells, six panels per figure. Raises OSError, and ImportError without
-    matplotlib."""
+    """Draw the learning curves of all cells, six panels per figure. Raises OSError, and ImportError if matplotlib is
+    missing.
+    """
     plots = _draw_pages(list(_panels(results)), folder, 3, "Learning curves")
     if networks := list(_network_panels(results)):
         plots += _draw_pages(networks, folder, 19, "Learning curves by network size")
@@ -238,7 +239,9 @@ _MIN_SWEEP: Final = 3
 
 
 def draw_dots(results: Sequence[Result], folder: Path) -> list[Plot]:
-    """Draw dot plots of all groups with at least two strategies. Raises OSError, and ImportError without matplotlib."""
+    """Draw dot plots of all groups with at least two strategies. Raises OSError, and ImportError if matplotlib is
+    missing.
+    """
     plots = []
     for number, groups_of_figure in sorted(group_by_figure(results).items()):
         pages = [

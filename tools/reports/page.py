@@ -121,7 +121,7 @@ class Tiles(NamedTuple):
 
 
 class Warnings(NamedTuple):
-    """Block of warnings; empty without any."""
+    """Block of warnings; empty if there are none."""
 
     lines: Sequence[str]
 

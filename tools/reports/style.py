@@ -189,7 +189,7 @@ def new_figure(
 ) -> tuple[Figure, list[list[Axes]]]:
     """Create a figure, by default of page width, and its panels, ``(rows, columns)``.
 
-    Raises ImportError without matplotlib.
+    Raises ImportError if matplotlib is missing.
     """
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -72,7 +72,7 @@ SWEEPS: Final = (
 
 
 def draw_sweeps(results: Sequence[Result], folder: Path) -> list[Plot]:
-    """Draw each sweep that the grid contains. Raises OSError, and ImportError without matplotlib."""
+    """Draw each sweep that the grid contains. Raises OSError, and ImportError if matplotlib is missing."""
     plots = []
     for sweep in SWEEPS:
         lines = sweep_lines(sweep, results)
@@ -159,8 +159,9 @@ def _describe_line(axes: Sequence[str], key: Sequence[Value]) -> str:
 
 
 def _line_styles(lines: Sequence[Line], line_axes: Sequence[str]) -> dict[tuple[Value, ...], Style]:
-    """Styles of the lines by their values on ``line_axes``: that of the strategy, otherwise ordinal, graded for a
-    quantity."""
+    """Styles of the lines by their values on ``line_axes``: those of the strategies if these are an axis, otherwise
+    ordinal ones, which are graded for a quantity.
+    """
     keys = list(dict.fromkeys(tuple(line.key[axis] for axis in line_axes) for line in lines))
     if line_axes and line_axes[0] == "strategy":
         other_keys = list(dict.fromkeys(key[1:] for key in keys))

@@ -50,8 +50,9 @@ def cell_styles(worlds: Mapping[str, Sequence[WorldResult]]) -> dict[str, Style]
 def draw_world(
     folder: Path, world: str, members: Sequence[WorldResult], styles: Mapping[str, Style], *, scores: bool
 ) -> list[Plot]:
-    """Draw the cells of one world; ``scores`` adds KLPER's score. Raises OSError, and ImportError without
-    matplotlib."""
+    """Draw the cells of one world; ``scores`` adds KLPER's score. Raises OSError, and ImportError if matplotlib is
+    missing.
+    """
     name = world.replace("/", "-")
     trials = format_trial_counts([len(result.seeds) for result in members])
     caption = (
@@ -134,8 +135,8 @@ def _draw_curves(
 def draw_capacities(folder: Path, results: Sequence[WorldResult]) -> list[Plot]:
     """Draw performance by retention and capacity, and the rule of thumb (de Bruin et al. 2018, figures 16, 17, 25, 26).
 
-    Empty if no retention has three capacities under equal conditions.  Raises OSError, and ImportError without
-    matplotlib.
+    Empty if no retention has three capacities under equal conditions.  Raises OSError, and ImportError if matplotlib is
+    missing.
     """
     worlds = {
         world: members

@@ -104,7 +104,8 @@ def labels_without_strategy(result: WorldResult) -> dict[str, str | float | int]
 
 
 def full_memory_result(members: Sequence[WorldResult]) -> WorldResult | None:
-    """Result of the world's cell that stores every experience and samples uniformly, FULL[Uniform]; None without one.
+    """Result of the world's cell that stores every experience and samples uniformly, FULL[Uniform]; None if there is
+    none.
 
     Algorithms that learn from batches of their own policies do not replay and are excluded.
     """

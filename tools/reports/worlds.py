@@ -43,7 +43,7 @@ _SCORES_NOTE: Final = (
     "Mean score κ, under the policy at that time, over the last half of the evaluations, for mini-batches drawn from "
     "the random experiences at the start, from those of the first half of learning, and from the most recent ones; "
     "KLPER replays those with the smallest score. Last column: share of these evaluations in which the random "
-    "experiences score below the present ones. Medians over the trials with 95 % intervals."
+    "experiences score below the most recent ones. Medians over the trials with 95 % intervals."
 )
 _SHIELD_NOTE: Final = (
     "Per 1000 training steps: steps in which the shield changed the action, and entries into its fallback, over the "
@@ -163,8 +163,9 @@ def sizes_sheet(results: Sequence[WorldResult]) -> Sheet:
 
 
 def differences_sheet(results: Sequence[WorldResult]) -> Sheet:
-    """Compare each cell with earlier ones that differ only in strategy or, without any, with the first cell of its
-    world."""
+    """Compare each cell with earlier ones that differ only in strategy or, if there are none, with the first cell of
+    its world.
+    """
     rows = []
     for world, members in group_by_world(results).items():
         names, areas, finals = [], [], []

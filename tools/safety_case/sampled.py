@@ -185,7 +185,7 @@ class _Batch:
         self._error = draw.bias[self._sensors] / np.maximum(bounds, 1e-300) * extra_error
         self._units = np.array([a.resolution for a in rig.actuators])[:, None]
         self._last_command = np.repeat([[a.safe] for a in rig.actuators], len(lanes), axis=1)
-        """Last command, which acts for the plant's delay after its device has fallen to the safe output."""
+        """Last command, which acts for the plant's delay after its device has fallen back to the safe output."""
         self._had_expired = np.zeros(len(lanes), bool)
 
     def run(self, state: State, frames: int, n_aftermath_frames: int, campaign: Campaign) -> tuple[Array, Array]:

@@ -42,7 +42,7 @@ from onrig.tools.safety_case.episodes import AFTERMATH_DURATION_S, HostDeath, st
 def run_stack(
     config: RunConfig, episodes: int, seed: int, progress: Callable[[int], None] = lambda done: None
 ) -> Campaign:
-    """Run ``episodes`` episodes; raises ValueError without a twin or a prediction."""
+    """Run ``episodes`` episodes; raises ValueError if there is no twin or no prediction."""
     box, section = config.limits.predicted, config.device.twin
     if box is None or section is None:
         raise ValueError("the test needs a twin (device.twin) and a prediction (limits.predicted)")

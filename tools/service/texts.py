@@ -71,7 +71,7 @@ _FTDI_VENDOR_ID: Final = "0403"
 
 
 def _quote_for_udev(text: str) -> str:
-    """Quote a value to be matched; characters with a meaning for udev are replaced by ``?``."""
+    """Quote a value to be matched; characters with a special meaning to udev are replaced by ``?``."""
     return '"' + "".join("?" if c in '"*[]\\|' or not c.isprintable() else c for c in text) + '"'
 
 

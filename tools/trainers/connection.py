@@ -41,7 +41,7 @@ from onrig.runtime.shm.latest import MAX_POLICY_BYTES
 from onrig.tools.load import sections
 
 _HEARTBEAT_S: Final = 5.0
-"""Maximum time between requests; the rig ends a learner's lease after 30 s without any."""
+"""Maximum time between requests; the rig ends a learner's lease after 30 s without a request."""
 
 
 class Experiences(NamedTuple):

@@ -21,7 +21,7 @@ from onrig.runtime.supervise.supervisor import Supervisor
 from onrig.tools.load import sections
 
 ENDED: Final = "ended"
-"""Kind of the last report, which has the reason of the end."""
+"""Kind of the last report, which gives the reason for the end."""
 _FORWARDED: Final = ("error", "warning", "fault")
 
 

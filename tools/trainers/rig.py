@@ -38,7 +38,7 @@ class RunEnded(RuntimeError):
 
 
 def _finish(child: Child) -> None:
-    """Stop, immediately, the run of an environment that was not closed."""
+    """Immediately stop the run of an environment that was not closed."""
     if child.poll() is None:
         os.kill(child.pid, signal.SIGQUIT)
     child.end(_STOP_TIMEOUT_S, send_sigterm=False)

@@ -27,9 +27,9 @@ def action_space(config: RunConfig, *, si: bool) -> Box:
 
 
 def image_shape(config: RunConfig) -> tuple[int, int, int] | None:
-    """Return the shape of observations (images, rows, columns); None without images.
+    """Return the shape of observations (images, rows, columns); None if there are no images.
 
-    Raises ValueError for images of several sizes, and for images next to other inputs.
+    Raises ValueError for images of several sizes, and for images combined with other inputs.
     """
     if not config.cameras:
         return None
@@ -42,8 +42,8 @@ def image_shape(config: RunConfig) -> tuple[int, int, int] | None:
 
 
 def observation_space(config: RunConfig, *, si: bool) -> Box:
-    """Return the space of observations (n,) float32: all values that the protocol can transmit, also beyond the rig's
-    ranges; of images (images, rows, columns) uint8.
+    """Return the space of observations (n,) float32: all values that the protocol can transmit, including those beyond
+    the rig's ranges; for images, (images, rows, columns) uint8.
     """
     if (shape := image_shape(config)) is not None:
         return gymnasium.spaces.Box(0, 255, shape, np.uint8)

@@ -110,7 +110,7 @@ class VecTwins(VectorEnv[Observations, NDArray[np.floating], NDArray[Any]]):
         """
         mask = None if options is None else options.get("reset_mask")
         if mask is not None and (seed is not None or self._world is None):
-            raise ValueError("reset_mask: call reset() first without it; with it, give no seed")
+            raise ValueError("reset_mask: call reset() without it first, and pass no seed with it")
         if seed is not None or self._world is None:
             self._world = self._begin_episodes(self.config.seed if seed is None else seed)
         is_selected = self._all_plants if mask is None else np.asarray(mask, np.bool_).reshape(-1, 1)

@@ -1,6 +1,6 @@
 """Validate a configuration and explain it.
 
-Reports at once all problems because of which a run would refuse the configuration.  If CONFIG is an experiment, all its
+Reports every problem that would make a run refuse the configuration, all at once.  If CONFIG is an experiment, all its
 cells are checked.
 """
 

@@ -26,7 +26,7 @@ class Options:
     set: Overrides = ()
     trust: Trust = False
     run_dir: Folder = Path("runs")
-    """Folder for run folders, whose disk is checked."""
+    """Folder for run folders; its disk is checked."""
     quick: bool = False
     """Measure the loop for 1 s instead of 10 s."""
     json: Json | None = None

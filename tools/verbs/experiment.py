@@ -32,7 +32,7 @@ class Options:
     only: Annotated[tuple[str, ...], Value("AXIS=VALUE")] = ()
     """Run only the cells with this value of a setting; may be repeated."""
     chunk: Count | None = None
-    """Trials trained together (default: as many as keep all cores busy)."""
+    """Number of trials trained together (default: as many as keep all cores busy)."""
     costs: bool = False
     """Only measure the time of an update in each cell of DIR, for its report (one trial, on an idle machine)."""
     dry_run: bool = False

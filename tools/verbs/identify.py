@@ -31,7 +31,7 @@ class Options:
     full experiment).
     """
     sharpen: bool = False
-    """Combine a run's newest ticks with the identification that it began with; while it is running, again and again."""
+    """Combine a run's newest ticks with the identification that it began with; repeatedly while the run continues."""
     yes: bool = False
     """Do not ask before driving a device."""
     out: Folder | None = None

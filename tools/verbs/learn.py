@@ -28,7 +28,7 @@ class Options:
     watch: bool = False
     """Only mirror the rig's memory; send no policies."""
     state: Folder | None = None
-    """Folder for the state of networks and optimisers; learning continues from a state in it."""
+    """Folder for the state of networks and optimisers; learning continues from the state that it contains, if any."""
     set: Overrides = ()
     trust: Trust = False
 

@@ -35,7 +35,7 @@ class Options:
     advised: Folder | None = None
     """Use the settings recommended in this folder, written by onrig advise."""
     sharpen: bool = False
-    """Sharpen the identification that the run begins with by the run's own data (see onrig identify --sharpen)."""
+    """Sharpen the identification that the run begins with, using the run's own data (see onrig identify --sharpen)."""
     resume: RunFolder | None = None
     """Resume the run in this folder, however it ended."""
     dry_run: bool = False

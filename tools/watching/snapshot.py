@@ -139,8 +139,8 @@ def event_line(event: Event) -> EventLine | None:
 def _actuators(actuators: Actuators) -> str:
     """Describe the actuators in a few words; *safe* if the device's newest frame shows it."""
     if actuators.safe_ns:
-        return "safe by its frame"
-    return "not used yet" if actuators.is_unused else "not shown safe"
+        return "confirmed safe"
+    return "not used yet" if actuators.is_unused else "not confirmed safe"
 
 
 def _read_last_step(records: NDArray[np.void]) -> LastStep:

@@ -24,7 +24,7 @@ import msgspec
 _MAX_QUEUED_MESSAGES: Final = 400
 """Size of a watcher's queue: about 15 seconds of messages."""
 _STALLED_MESSAGES: Final = 40
-"""Queued messages from which a watcher counts as stalled and may be replaced."""
+"""Number of queued messages at which a watcher counts as stalled and may be replaced."""
 _END: Final = b""
 
 
@@ -256,7 +256,7 @@ class BoundedServer(ThreadingHTTPServer):
                 slot.stage = stage
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Log nothing: a closed browser is no error, and the terminal belongs to the run."""
+        """Log nothing: a closed browser is not an error, and the terminal belongs to the run."""
 
 
 class TimedHandler(BaseHTTPRequestHandler):

@@ -39,7 +39,7 @@ _ACTION_SCALE: Final = 127
 
 
 def stored_memory(view: RunView) -> dict[str, object] | None:
-    """Pack the memory in the last checkpoint of a finished run; None without one."""
+    """Pack the memory in the last checkpoint of a finished run; None if there is none."""
     memory = view.memory(_MAX_CHECKPOINT_BYTES)
     if isinstance(memory, str):
         return None

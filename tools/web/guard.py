@@ -145,7 +145,7 @@ class Guard:
 
     @property
     def set_cookie(self) -> str | None:
-        """Value of the Set-Cookie header with the token; None without a token."""
+        """Value of the Set-Cookie header with the token; None if there is no token."""
         if self._token is None:
             return None
         return f"{self.cookie}={self._token}; HttpOnly; SameSite=Strict; Path=/"
@@ -200,7 +200,7 @@ class Guard:
         return hmac.compare_digest(given_token.encode(), self._token.encode())
 
     def _cookie_of(self, headers: Mapping[str, str]) -> str | None:
-        # Not http.cookies: the header also has the cookies of other ports, and one malformed cookie discards all.
+        # Not http.cookies, in which one malformed cookie, perhaps of another port, would discard all the others.
         for part in headers.get("Cookie", "").split(";"):
             name, _, value = part.strip().partition("=")
             if name == self.cookie:

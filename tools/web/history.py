@@ -147,7 +147,7 @@ class Motion:
         """Records after the newest sample, whose interventions are marked in the next sample."""
 
     def live(self, records: Records) -> Samples | None:
-        """Downsample the records since the last call; None without a new sample."""
+        """Downsample the records since the last call; None if there is no new sample."""
         if not len(records):
             return None
         if self._pending is not None:
@@ -168,7 +168,7 @@ class Motion:
         return self._samples(records, selected)
 
     def clip(self, records: Records) -> Samples | None:
-        """Downsample the newest complete episode, with times from its start; None without one."""
+        """Downsample the newest complete episode, with times from its start; None if there is none."""
         last_indices = np.flatnonzero(records["flags"] & Flag.NO_ACTION)
         first_indices = np.flatnonzero(records["flags"] & Flag.FIRST)
         for end in last_indices[::-1].tolist():
@@ -200,7 +200,7 @@ class Motion:
 
 
 def stored_clip(view: RunView) -> Samples | None:
-    """Return the last complete episode in a run's log, as ``Motion.clip``; None without a readable log."""
+    """Return the last complete episode in a run's log, like ``Motion.clip``; None if there is no readable log."""
     try:
         from onrig.runtime.log.reading import LogDamagedError, read_last
     except ImportError:  # the extra `log`

@@ -1,7 +1,7 @@
 """An emulated motor controller on a pseudo terminal: ``python controller.py [LOG]`` prints its port.
 
-It stands for hardware: it goes on when its driver dies, and its watchdog then releases the motor.  LOG takes a line for
-each change of the torque: monotonic time (s), torque (N m), longest pause of this process so far (s).
+It emulates hardware: it continues when its driver dies, and its watchdog then releases the motor.  LOG receives a line
+for each change of the torque: monotonic time (s), torque (N m), longest pause of this process so far (s).
 """
 
 from __future__ import annotations

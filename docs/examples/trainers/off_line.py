@@ -1,4 +1,4 @@
-"""TD3 off line, from the stored experiences of a run: python off_line.py RUN_FOLDER POLICY.onnx [UPDATES]."""
+"""TD3 offline, from the stored experiences of a run: python off_line.py RUN_FOLDER POLICY.onnx [UPDATES]."""
 
 import sys
 from pathlib import Path

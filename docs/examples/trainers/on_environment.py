@@ -1,4 +1,4 @@
-"""TD3 on a rig's environment, as CleanRL writes it: python on_environment.py [CONFIG [STEPS [PACE [RUN_FOLDER]]]]."""
+"""TD3 on a rig's environment, in CleanRL's style: python on_environment.py [CONFIG [STEPS [PACE [RUN_FOLDER]]]]."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""SAC on a rig's memory, at its own speed: python on_link.py ENDPOINT [KEYS], for the rig
+"""SAC on a rig's memory, at its own speed: python on_link.py ENDPOINT [KEYS]; the rig is started with
 onrig run pendulum --set local_learner=false --set device.pace=realtime."""
 
 import sys

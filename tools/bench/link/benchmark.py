@@ -134,9 +134,9 @@ def build_report(results: dict[str, EndpointResults], admission_times: Admission
         total_ns = endpoint.latency.total_ns
         for stage, durations in (
             ("last gradient step to policy ready for the next tick", total_ns),
-            ("of that export", endpoint.latency.export_ns),
-            ("of that offer, admission and verdict", endpoint.latency.offer_ns),
-            ("of that loading by the loop", endpoint.latency.load_ns),
+            ("of which export", endpoint.latency.export_ns),
+            ("of which offer, admission and verdict", endpoint.latency.offer_ns),
+            ("of which loading by the loop", endpoint.latency.load_ns),
         ):
             if durations:
                 rows.append(_row(f"{name}: {stage}", "ms", [ns / 1e6 for ns in durations]))

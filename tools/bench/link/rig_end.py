@@ -58,7 +58,7 @@ class RigEnd:
         self.config = config
         self.memory = Memory(config)
         self.slot = PolicySlot(Segment.create(folder / "slot", SLOT_BYTES, SLOT_SCHEMA))
-        self._shm = create_folder()  # short, like a rig's: socket paths are limited in length
+        self._shm = create_folder()  # a short path, like a rig's: socket paths are limited in length
         self.server = LinkServer(f"ipc://{self._shm}/learner", TcpAccess(parse_tcp("tcp://127.0.0.1:0"), keys))
         policies = PolicyAdmission(examination(config), self.slot, PolicyFolder(folder / "policies"), event)
         self.desk = LearnerRequests(
@@ -129,7 +129,7 @@ class RigEndWorker:
         return list(end.endpoints)
 
     def feed(self, n_experiences: int) -> None:
-        """Queue further experiences, inserted over the next turns."""
+        """Queue further experiences, to be inserted over the next iterations."""
         self._n_pending += n_experiences
 
     def serve_once(self) -> None:
@@ -176,7 +176,7 @@ HIDDEN_SIZES: Final = (50, 20)
 def random_policy(config: RunConfig, contract: PolicyContract | None = None, seed: int = 0) -> bytes:
     """Return a random actor for the rig of ``config`` as ONNX bytes, stochastic or recurrent like its learner's.
 
-    Without ``contract``, its id is 1.
+    Without ``contract``, the policy's id is 1.
     """
     final_contract = contract or contract_for(
         config.rig, config.rate_hz, policy_id=1, parent_run="bench", training_step=0, signals=config.signals

@@ -137,7 +137,7 @@ class LoopSession:
         has_no_learner = "local_learner=false" in settings or not self._config.local_learner
         if has_no_learner and self._config.policy is None:
             settings.append(f"policy={self._starting_policy(settings, n)}")
-        if self._swap_interval_s is not None:  # enough for every swapped policy to be admitted
+        if self._swap_interval_s is not None:  # a rate at which every swapped policy can be admitted
             settings.append(f"link.admissions_per_s={max(1.0, 2.0 / self._swap_interval_s):g}")
         folder = self._folder / f"{n}"
         tally = Tally(period_ns(self._rate_hz))
@@ -161,7 +161,7 @@ class LoopSession:
 
                     rig.follow(_SETTLE_S, aim_sink)
                     tally.n_lost = rig.follow(seconds, sink)
-            except RunEnded as end:  # keep the measurements before the end
+            except RunEnded as end:  # keep the measurements made before the end
                 failures.append(f"slice {n}: {end}")
             tally.finish()
             if viewer is not None and not viewer.n_received_bytes and not failures:
@@ -182,7 +182,8 @@ class LoopSession:
 
     @contextlib.contextmanager
     def _sentinel_aim(self) -> Iterator[RecordSink]:
-        """Context with a sink for records that keeps the sentinel on the loop's CPU awake only during the loop's sleep.
+        """Context manager that yields a sink for records; the sink times the wake-ups of the sentinel on the loop's CPU
+        so that they occur only while the loop sleeps.
 
         With long periods, the sink ignores the records.
         """
@@ -217,7 +218,7 @@ def benchmark(args: Request) -> int:
     problem = find_problem(args)
     if problem is not None:
         return complain(_VERB, problem)
-    resolve_loop_cpu()  # for the rig, and for processes on and off its CPU
+    resolve_loop_cpu()  # used by the rig, and to place other processes on or off its CPU
     name = args.config or CONFIG
     settings = [*(MAX_LOAD_SETTINGS if args.config is None else ()), *args.set]
     excluded_parts = {part for part in args.without.split(",") if part}

@@ -61,7 +61,7 @@ class RigResults(NamedTuple):
     slices: Sequence[SliceFigures]
     is_realtime: bool
     end_reasons: Sequence[str] = ()
-    """Reasons for which runs ended during the measurement."""
+    """Reasons why runs ended during the measurement."""
 
 
 class RateResults(NamedTuple):
@@ -86,7 +86,7 @@ class LoopReport(Report, frozen=True):
 
 
 def percentile_row(case: str, subject: str, histogram: DurationHistogram) -> Row | None:
-    """Return a row of percentiles in µs; None without counts."""
+    """Return a row of percentiles in µs; None if there are no counts."""
     if not histogram.count:
         return None
     percentiles = histogram.summary_us()
@@ -327,7 +327,9 @@ def exceedance(histogram: DurationHistogram) -> tuple[NDArray[np.float64], NDArr
 
 
 def plot(all_results: Sequence[RateResults], path: Path) -> None:
-    """Draw one row of panels for each rate; raises ImportError without matplotlib, ValueError for an unknown format."""
+    """Draw one row of panels for each rate; raises ImportError if matplotlib is missing, ValueError for an unknown
+    format.
+    """
     figure, grid = new_figure(len(all_results), 2, 3.6 * len(all_results), width_in=12.0)
     for (left_axes, right_axes), results in zip(grid, all_results, strict=True):
         _plot_lateness(left_axes, results)

@@ -35,13 +35,13 @@ Kind = Literal["timer", "line"]
 PERIOD_US: Final[dict[Kind, int]] = {"timer": 3989, "line": 1979}
 """Period while no phase is set, not a multiple of a usual period, so that wake-ups cover all phases of the loop.
 
-A wake-up takes 40 us of the measured CPU: at one per millisecond in any phase, it delayed frames by as much at p99.
-Stalls of 4 ms are always observed, stalls of 1 ms by chance.
+A wake-up takes 40 us of the measured CPU: one wake-up per millisecond, at any phase, delayed frames by the same amount
+at p99. Stalls of 4 ms are always observed, stalls of 1 ms by chance.
 """
 _AIM_MESSAGE: Final = struct.Struct("=qq")
 """Message that sets the wake-up times (ns): one of them, and the period."""
 _MAX_AIMS: Final = 16
-"""Number of messages read at once, and of wake-ups between reads."""
+"""Number of messages read at once, and number of wake-ups between reads."""
 SENTINEL_PRIORITY: Final = 90
 MIN_RECORDED_NS: Final = 150_000
 """Minimum lateness of a wake-up that is recorded with its time."""
@@ -135,7 +135,7 @@ def record_wake_ups(kind: Kind, cpu: int, priority: int) -> SentinelRecords:
     while True:
         n_elapsed = int.from_bytes(read(fd, 8), sys.byteorder)
         wake_ns = now_ns()
-        due_ns = first_ns + n_periods * period_ns  # of the first elapsed period
+        due_ns = first_ns + n_periods * period_ns  # due time of the first elapsed period
         n_periods += n_elapsed
         if controller_fd >= 0:
             due_ns = wake_ns

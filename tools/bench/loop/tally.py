@@ -262,7 +262,7 @@ class Stalls:
         self._period_ns = period_ns
 
     def explain(self, miss: MissedTicks) -> ExplainedMiss:
-        """Attribute a miss to stalls from one period before the first missed frame to the answered one."""
+        """Attribute a miss to stalls between one period before the first missed frame and the answered frame."""
         longest_ms = []
         for due_ns, wake_ns in (self._spans[kind].T for kind in ("timer", "line")):
             is_overlapping = (wake_ns >= miss.due_ns - self._period_ns) & (due_ns <= miss.received_ns)

@@ -109,7 +109,7 @@ class Session:
     def run(self) -> None:
         """Measure everything."""
         for package in self._packages:
-            # A new process: earlier allocations would leave holes to fill.
+            # In a new process, since earlier allocations would leave holes to fill.
             with ExitStack() as stack:
                 for worker in self._process_group.start([package], stack):
                     self._measure_sizes(worker)

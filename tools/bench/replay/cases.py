@@ -33,7 +33,7 @@ class Case(msgspec.Struct, frozen=True):
     after_update: bool = False
     """Whether an untimed update precedes each call."""
     compared_with: str | None = None
-    """Case from which the peers' times are shown if this case has no peer."""
+    """Case whose peers' times are shown if this case has no peer."""
 
     def kind(self, package: str) -> str | None:
         """Return the memory that ``package`` uses."""

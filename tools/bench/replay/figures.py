@@ -33,7 +33,7 @@ class Figure(NamedTuple):
     calls: Quantiles
     """Percentiles of the calls of all rounds."""
     wall_tail: Tail | None
-    """Wall-clock tails of the quietest round, to exclude other load; None without spans."""
+    """Wall-clock tails of the quietest round, to exclude other load; None if no spans were timed."""
     cpu_tail: Tail | None
     """Processor-time tails, over all rounds."""
 

@@ -79,8 +79,7 @@ def draw_learning_curve(folder: Path, config: RunConfig) -> Path | None:
 
 
 def episodes_chart(m: RunFiles) -> Plot | None:
-    """Draw performance, exploration, interventions by rule and missed ticks by cause; None without a finished
-    episode."""
+    """Draw performance, exploration, interventions by rule and missed ticks by cause; None if no episode finished."""
     if not len(m.train["episode"]):
         return None
     rules, causes = count_by_episode(m.events, "rule"), count_by_episode(m.events, "cause", "missed")
@@ -201,7 +200,7 @@ def _draw_stacked_bars(
 
 
 def policies_chart(m: RunFiles) -> Plot | None:
-    """Draw the policies over time with their verdicts; None without any policy."""
+    """Draw the policies over time with their verdicts; None if there are no policies."""
     events = m.events_of_kind(*VERDICT_STYLES)
     if not events or not m.events:
         return None

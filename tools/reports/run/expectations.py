@@ -43,7 +43,7 @@ def warn_of_unexpected_scores(m: RunFiles) -> Iterator[str]:
 
 
 def pretraining_sheet(m: RunFiles) -> Sheet | None:
-    """Score expected from pretraining, and the first one on the rig; None without pretraining."""
+    """Score expected from pretraining, and the first one on the rig; None for a run without pretraining."""
     expectation = _pretraining_expectation(m)
     if expectation is None:
         return None
@@ -92,7 +92,7 @@ def _first_verdict(score: float, expectation: dict[str, object]) -> str:
 
 
 def advice_sheet(m: RunFiles) -> Sheet | None:
-    """Score expected by `onrig advise`, and the run's; None if the run does not follow an advice."""
+    """Score expected by `onrig advise`, and the run's; None if the run does not follow advice."""
     advice = advice_from_meta(m.meta)
     if advice is None:
         return None
@@ -116,7 +116,9 @@ def advice_sheet(m: RunFiles) -> Sheet | None:
 
 
 def _final_score(m: RunFiles, advice: Advice) -> float | None:
-    """The run's score in the advice's objective; None before its end, without evaluations, or for another length."""
+    """The run's score by the advice's objective; None before its end, without evaluations, or for a run of another
+    length.
+    """
     scores = np.array(m.evaluation["normalized"], np.float64)
     if not len(scores) or not m.config.episodes == advice.episodes <= len(m.train["episode"]):
         return None

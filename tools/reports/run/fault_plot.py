@@ -86,7 +86,8 @@ class LastMoments(NamedTuple):
     def record_times_s(self) -> Values:
         """Times of the recorded frames (s): of receipt or, in virtual time, of sampling; negative before zero.
 
-        Zero is the time of the fault or, in virtual time or if that of the fault is unknown, of the last record.
+        Zero is the time of the fault; in virtual time, or if the time of the fault is unknown, it is that of the last
+        record.
         """
         return (self.columns["t_mono_ns" if self.is_virtual_time else "t_receive_ns"] - self._zero_ns()) / 1e9
 
@@ -149,7 +150,7 @@ def _read_frames(path: Path) -> list[Frame]:
 def draw_post_mortems(run_folder: Path, config: RunConfig, *, redraw: bool = False) -> list[Path]:
     """Draw the missing plots of a run's post-mortems (all with ``redraw``); returns the paths of all.
 
-    Raises OSError if one cannot be written, ImportError without matplotlib.
+    Raises OSError if one cannot be written, ImportError if matplotlib is missing.
     """
     plots = []
     for folder in find_post_mortems(run_folder):
@@ -167,7 +168,7 @@ def draw_last_post_mortem(run_folder: Path, config: RunConfig) -> Path | None:
 
 
 def draw_post_mortem(moments: LastMoments, config: RunConfig, path: Path) -> Path:
-    """Draw one post-mortem; raises OSError, and ImportError without matplotlib."""
+    """Draw one post-mortem; raises OSError, and ImportError if matplotlib is missing."""
     rig = config.rig
     has_records = len(moments.columns.get("t_mono_ns", ())) > 0 and "t_receive_ns" in moments.columns
     targets = {of: name for name, of in followers(config.task).items()}

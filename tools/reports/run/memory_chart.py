@@ -99,7 +99,7 @@ def _covered_fraction(points: Floats, x: Observation, y: Observation) -> float:
 
 
 def read_surface(folder: Path, config: RunConfig, active: int | None) -> Surface | None:
-    """Evaluate the run's last policy over the range of the shown observations; None without a policy."""
+    """Evaluate the run's last policy over the range of the shown observations; None if there is no policy."""
     axes, policy_id = shown_axes(config), None
     with contextlib.suppress(OSError):
         ids = sorted(int(p.stem) for p in (folder / "policies").glob("*.onnx") if p.stem.isdecimal())

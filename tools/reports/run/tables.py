@@ -134,7 +134,7 @@ def _event_text(event: Event) -> str:
 
 
 def policies_sheet(m: RunFiles) -> Sheet | None:
-    """Policies that were refused, rolled back or failed, each with the reason; None without any."""
+    """Policies that were refused, rolled back or failed, each with the reason; None if there are none."""
     rejected = m.events_of_kind(*(kind for kind in VERDICT_STYLES if kind != "policy_admitted"))
     if not rejected:
         return None

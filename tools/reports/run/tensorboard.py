@@ -35,7 +35,7 @@ class Scalar(NamedTuple):
 def write_curves(folder: Path, config: RunConfig, out: Path) -> int:
     """Write ``out/NAME-OF-RUN/events.out.tfevents...``; returns the number of values.
 
-    Raises ImportError without tensorboardX, OSError if the file cannot be written.
+    Raises ImportError if tensorboardX is missing, OSError if the file cannot be written.
     """
     from tensorboardX import SummaryWriter  # type: ignore[import-untyped, unused-ignore]
 

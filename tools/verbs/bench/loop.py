@@ -25,7 +25,7 @@ class Options:
     rate: Annotated[tuple[float, ...], Value("HZ")] = ()
     """Sampling rate; may be repeated (default: 200, 500, 1000)."""
     seconds: Seconds = 60.0
-    """Seconds for each of rig and cyclictest, per rate."""
+    """Seconds for the rig and again for cyclictest, at each rate."""
     slice: Seconds = 30.0
     """Seconds per slice."""
     set: Overrides = ()

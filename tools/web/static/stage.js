@@ -51,7 +51,7 @@ export class Stage {
     if (this.held) this.held.head = Math.min(this.held.end, Math.max(this.held.samples.t[0], t));
   }
 
-  /** Resumes: an episode where it was held, a live rig at the present. */
+  /** Resumes: an episode where it was held, a live rig at the current time. */
   release() {
     this.held = null;
   }

@@ -79,7 +79,7 @@ export class TimePlot {
     this.element.append(line);
   }
 
-  /** Shows a text where the cursor's position is shown otherwise. */
+  /** Shows a text where the cursor's position is normally shown. */
   note(text) {
     this.message = text;
     this.showValues();
