@@ -37,12 +37,12 @@ def without_unix(code: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("module", _MODULES)
-def test_it_imports(module: str) -> None:
+def test_the_package_can_be_imported(module: str) -> None:
     done = without_unix(f"import onrig.tools.{module}")
     assert done.returncode == 0, done.stderr
 
 
-def test_configurations_and_runs_are_read(tmp_path: Path) -> None:
+def test_configurations_and_runs_are_loaded(tmp_path: Path) -> None:
     run = LoggedRun(tmp_path / "run", "pendulum", "episodes=1").run()
     done = without_unix(
         "import onrig\n"

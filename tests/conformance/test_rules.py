@@ -67,12 +67,12 @@ def table() -> dict[tuple[str, str], set[str]]:
     return cells
 
 
-def test_no_number_stands_twice() -> None:
+def test_no_rule_number_is_used_twice() -> None:
     numbers = rules()
     assert len(numbers) == len(set(numbers))
 
 
-def test_every_rule_of_the_device_is_shown_on_every_device_but_for_the_exceptions() -> None:
+def test_every_device_rule_is_verified_on_every_device_except_for_the_listed_exceptions() -> None:
     empty = {cell for cell, tests in table().items() if not tests}
     assert empty == set().union(*EXCEPTIONS.values())
 

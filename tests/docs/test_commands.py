@@ -81,7 +81,7 @@ def test_the_pages_have_commands() -> None:
 
 
 @pytest.mark.parametrize("command", every_command(), ids=lambda c: c.name)
-def test_what_a_page_tells_to_type_exists(command: Command) -> None:
+def test_commands_on_the_pages_exist(command: Command) -> None:
     ours = _ours(command)
     if ours is None:
         assert command.words[0] in OTHERS, "a program that nobody has looked at"

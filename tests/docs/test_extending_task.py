@@ -89,7 +89,7 @@ def trust(how: str) -> list[str]:
     return ["--trust"] if how == "file" else []
 
 
-def test_term_and_transform_run_and_replay(how: str, uninterrupted: Path) -> None:
+def test_terms_and_transforms_run_and_replay(how: str, uninterrupted: Path) -> None:
     assert_replays(uninterrupted, how)
     pieces = json.loads((uninterrupted / "meta.json").read_text())["pieces"]
     assert {(piece["group"], piece["name"]) for piece in pieces} == {
@@ -104,7 +104,7 @@ def rows(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("how", ["file", pytest.param("package", marks=pytest.mark.study)], indirect=True)
-def test_a_run_on_tcp_resumes_after_a_kill_to_the_bits_of_one_on_a_pty(
+def test_a_tcp_run_resumes_after_a_kill_to_the_same_bits_as_a_pty_run(
     how: str, uninterrupted: Path, tmp_path: Path
 ) -> None:
     link, folder = tmp_path / "link", tmp_path / "tcp"
@@ -128,13 +128,13 @@ def test_a_run_on_tcp_resumes_after_a_kill_to_the_bits_of_one_on_a_pty(
 
 
 @pytest.mark.parametrize("how", ["package"], indirect=True)
-def test_their_settings_are_told_like_built_in_ones(how: str) -> None:
+def test_settings_of_the_examples_are_documented_like_built_in_ones(how: str) -> None:
     assert "Half the cost of hanging still." in onrig("settings", "task.reward")
     assert "Timeout of the connection." in onrig("settings", "device.transport")
     assert "In the unit of the observation." in onrig("settings", "task.inputs")
 
 
-def test_the_examples_are_formatted_as_the_code_is(tmp_path: Path) -> None:
+def test_the_examples_are_formatted_like_the_code(tmp_path: Path) -> None:
     outside.write_files(tmp_path)
     for command in (["check"], ["format", "--check"]):
         done = subprocess.run(

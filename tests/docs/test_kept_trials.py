@@ -14,7 +14,7 @@ MAX_BYTES = 20_000_000
 
 
 @pytest.mark.parametrize("folder", KEPT, ids=lambda folder: folder.name)
-def test_a_page_can_be_drawn_again_from_what_is_kept(folder: Path) -> None:
+def test_a_page_can_be_redrawn_from_the_kept_trials(folder: Path) -> None:
     assert read_spec(folder).name == folder.name
     assert (PAGES / f"{folder.name}.md").exists()
     for cell in read_cells(folder):

@@ -44,7 +44,7 @@ def test_no_two_signals_share_a_pin(rig: str, schematics: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("rig", RIGS)
-def test_the_schematic_is_the_one_that_the_program_draws(rig: str, schematics: ModuleType, tmp_path: Path) -> None:
+def test_the_committed_schematic_is_what_the_program_draws(rig: str, schematics: ModuleType, tmp_path: Path) -> None:
     getattr(schematics, f"draw_{rig}")().save(str(tmp_path / "drawn.svg"))
     drawn, kept = ((path).read_text() for path in (tmp_path / "drawn.svg", ROOT / "docs" / "wiring" / f"{rig}.svg"))
     assert re.findall(r">([^<>]+)</", drawn) == re.findall(r">([^<>]+)</", kept)

@@ -88,7 +88,7 @@ class FilledMemory:
     st.booleans(),
     st.integers(0, 2**32),
 )
-def test_chains_are_those_that_a_search_finds_whatever_was_overwritten(
+def test_chains_match_a_search_whatever_was_overwritten(
     retention: str, episodes: list[tuple[int, int]], batch_size: int, is_late: bool, seed: int
 ) -> None:
     memory = FilledMemory(retention, seed)
@@ -119,7 +119,7 @@ def test_segments_of_a_long_episode_follow_one_another_from_its_start() -> None:
     assert segments.is_present.sum(axis=2)[0].tolist() == [5] * 10 + [2] * 2
 
 
-def test_an_episode_that_was_begun_again_does_not_go_on_from_the_first_attempt() -> None:
+def test_a_restarted_episode_does_not_continue_the_first_attempt() -> None:
     memory = FilledMemory("FIFO", 0)
     memory.add(1, [0, 1, 2, 3], 9)
     memory.add(1, [0, 1], 9, attempt=1)
@@ -136,7 +136,7 @@ def test_an_episode_that_was_begun_again_does_not_go_on_from_the_first_attempt()
     ]
 
 
-def test_trials_are_apart_and_what_has_no_key_has_no_neighbours() -> None:
+def test_trials_are_separate_and_slots_without_a_key_have_no_neighbours() -> None:
     trajectories = Trajectories(2, 4, lambda trial, segment_start, second: np.ones(len(segment_start), np.bool_))
     trajectories.on_write(0, np.array([2, 0, 1]), np.array([5, 6, -1]))
     trajectories.on_write(1, np.array([2, 3]), np.array([6, 7]))
@@ -145,7 +145,7 @@ def test_trials_are_apart_and_what_has_no_key_has_no_neighbours() -> None:
     assert chains.is_present.tolist() == [[[[True, True], [True, False]], [[True, True], [True, False]]]]
 
 
-def test_they_stay_within_the_bytes_that_they_state() -> None:
+def test_they_stay_within_their_stated_bytes() -> None:
     capacity = 22_000  # of those, about the worst: the table of the slots has just grown
     tracemalloc.start()
     trajectories = Trajectories(1, capacity, lambda trial, segment_start, second: np.ones(len(segment_start), np.bool_))

@@ -35,7 +35,7 @@ def goes_on(run: Run, ticks: int) -> bool:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-def test_without_images_the_rig_is_safe_until_a_person_resumes(
+def test_without_images_the_rig_is_safe_until_an_operator_resumes(
     tmp_path: Path, port: str, signum: signal.Signals
 ) -> None:
     source = tmp_path / "images.py"
@@ -65,7 +65,7 @@ def test_a_run_whose_camera_does_not_start_is_refused_before_the_loop(tmp_path: 
     assert not run.rows()
 
 
-def test_an_image_of_another_size_ends_the_camera_with_its_line(tmp_path: Path, port: str) -> None:
+def test_an_image_of_another_size_ends_the_camera_with_its_message(tmp_path: Path, port: str) -> None:
     with seen_run(tmp_path, port, changed=(".astype(np.uint8)", "")) as run:
         assert run.ended() == ExitCode.HARDWARE
     assert "read() returned shape (32, 32) of float64, expected shape (32, 32) of uint8" in run.output

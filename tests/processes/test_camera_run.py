@@ -40,7 +40,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return complete_run(tmp_path_factory.mktemp("camera") / "whole", "pendulum-camera", *SETTINGS)
 
 
-def test_a_run_that_is_killed_ends_as_the_undisturbed_one(whole: Path, tmp_path: Path) -> None:
+def test_a_killed_run_ends_like_the_undisturbed_one(whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "killed"
     with Run(folder, "pendulum-camera", *SETTINGS) as run:
         run.until(lambda: last_episode(folder) >= 2, "the kill")
@@ -49,12 +49,12 @@ def test_a_run_that_is_killed_ends_as_the_undisturbed_one(whole: Path, tmp_path:
     assert outcome_of(folder) == outcome_of(whole)
 
 
-def test_it_replays_without_a_difference(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_run_replays_without_differences(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["replay", str(whole)]) == ExitCode.OK
     assert re.search(r"ticks that differ +0\n", capsys.readouterr().out)
 
 
-def test_each_record_holds_what_the_camera_saw_at_its_sample(whole: Path) -> None:
+def test_each_record_holds_the_image_at_its_sample(whole: Path) -> None:
     run = onrig.open_run(whole)
     images, angles = run.images("front"), run.records["observation"][:, 0]
     plant, cameras = twin_options(run.config).plant, TwinCameras(run.config.cameras)
@@ -74,7 +74,7 @@ def test_the_memory_holds_the_images_exactly(whole: Path) -> None:
     assert {row.tobytes() for row in stored} <= recorded
 
 
-def test_an_evaluation_in_this_process_has_the_rows_of_the_run(whole: Path) -> None:
+def test_an_evaluation_in_this_process_has_the_same_rows_as_the_run(whole: Path) -> None:
     config = load_resolved(whole / "config.yaml")
     rows = [row for row in read_episodes(whole) if row.kind == "eval"]
     last = rows[-1]
@@ -83,7 +83,7 @@ def test_an_evaluation_in_this_process_has_the_rows_of_the_run(whole: Path) -> N
     assert again._replace(t_mono_ns=0) == last._replace(t_mono_ns=0)
 
 
-def test_what_cannot_be_seen_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_cameras_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for settings, message in (
         (["device.twin.plant={kind: linear, a: [[0, 1], [0, 0]], b: [[0], [1]], states: [angle, velocity]}"], "plant"),
         (["learner.td3.images.frames=3"], "frames"),

@@ -100,7 +100,7 @@ def test_a_killed_loop_leaves_the_device_safe_one_lease_after_its_last_command(
     assert (after.u_start, after.u_end, after.answers) == (SAFE, SAFE, 0)
 
 
-def test_the_fault_stays_until_the_next_host_clears_it_and_arms(
+def test_the_fault_persists_until_the_next_host_clears_it_and_arms(
     folder: Path, tap: Tap, twin: Process, control: Process
 ) -> None:
     control.kill()
@@ -117,7 +117,7 @@ def test_the_fault_stays_until_the_next_host_clears_it_and_arms(
     session.close()
 
 
-def test_a_loop_that_hung_finds_the_device_safe_and_begins_anew(tap: Tap, twin: Process, control: Process) -> None:
+def test_a_hung_loop_finds_the_device_safe_and_starts_over(tap: Tap, twin: Process, control: Process) -> None:
     control.kill(signal.SIGSTOP)
     tap.until_frame(lambda s: s.fault != Fault.NONE, "the fault", twin)
     check_lease(tap.states)
@@ -127,7 +127,7 @@ def test_a_loop_that_hung_finds_the_device_safe_and_begins_anew(tap: Tap, twin: 
     assert first.fault == Fault.NONE
 
 
-def test_a_device_that_can_tell_falls_safe_when_the_loop_hangs_up(folder: Path) -> None:
+def test_a_device_that_detects_hang_ups_becomes_safe_when_the_loop_hangs_up(folder: Path) -> None:
     link = folder / "link"
     config = load_resolved(folder / "config.yaml")
     with process_of(TWIN, folder / "config.yaml", "--link", link) as twin:

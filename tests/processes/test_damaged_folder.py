@@ -104,7 +104,7 @@ def replaced(path: Path, before: Path) -> None:
     shutil.copy2(before, path)
 
 
-def test_whatever_happens_to_a_file_of_a_run_that_is_over_is_named(ended: Path, copy: Callable[[Path], Path]) -> None:
+def test_any_damage_to_a_file_of_a_finished_run_is_named(ended: Path, copy: Callable[[Path], Path]) -> None:
     folder = copy(ended)
     assert named(folder) == {}
     for name, damage in cells(ended):
@@ -124,7 +124,7 @@ def as_at_the_checkpoint(name: str, folder: Path, before: Path, point: Point) ->
     return bool(size) and path.is_file() and path.read_bytes()[:size] == (before / name).read_bytes()[:size]
 
 
-def test_whatever_happens_to_a_file_that_a_killed_run_goes_on_from_is_named(
+def test_any_damage_to_a_file_that_a_killed_run_resumes_from_is_named(
     killed: Path, copy: Callable[[Path], Path]
 ) -> None:
     folder = copy(killed)
@@ -139,7 +139,7 @@ def test_whatever_happens_to_a_file_that_a_killed_run_goes_on_from_is_named(
         replaced(folder / name, killed / name)
 
 
-def test_a_memory_or_a_learner_that_is_damaged_is_named(ended: Path, copy: Callable[[Path], Path]) -> None:
+def test_a_damaged_memory_or_learner_is_named(ended: Path, copy: Callable[[Path], Path]) -> None:
     folder = copy(ended)
     config = load_resolved(folder / "config.yaml")
     for path in sorted((ended / "buffer").iterdir()):
@@ -167,7 +167,7 @@ def resume(folder: Path, *settings: str) -> int:
         ("learner/learner-00000005.npz", deleted, "learner/learner-00000005.npz is missing"),
     ],
 )
-def test_a_run_is_not_resumed_from_something_else_than_it_left(
+def test_a_run_is_resumed_only_from_the_files_it_left(
     name: str,
     damage: Damage,
     says: str,
@@ -184,7 +184,7 @@ def test_a_run_is_not_resumed_from_something_else_than_it_left(
 
 
 @pytest.mark.parametrize("change", ["removed", "doubled"])
-def test_a_row_more_or_less_is_named(
+def test_a_missing_or_duplicated_row_is_reported(
     change: str, ended: Path, copy: Callable[[Path], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = copy(ended) / "episodes.csv"
@@ -202,7 +202,7 @@ def test_a_row_more_or_less_is_named(
         ("gamma: 0.9", "gamma: 0.8", "gamma is 0.9"),
     ],
 )
-def test_a_configuration_that_was_edited_in_between_is_compared_with_the_one_that_the_memory_was_made_under(
+def test_an_edited_configuration_is_compared_with_the_one_that_the_memory_was_made_under(
     line: str,
     edited: str,
     says: str,
@@ -217,9 +217,7 @@ def test_a_configuration_that_was_edited_in_between_is_compared_with_the_one_tha
     assert says in capsys.readouterr().err
 
 
-def test_limits_may_become_tighter_when_a_run_is_resumed_but_not_wider(
-    ended: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_on_resumption_limits_may_become_tighter_but_not_wider(ended: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert resume(ended, "limits.envelope.velocity.high=14.5") == ExitCode.OK
     assert resume(ended, "limits.envelope.velocity.high=15.5") == ExitCode.CONFIGURATION
     assert "may only become stricter" in capsys.readouterr().err
@@ -235,7 +233,7 @@ def test_a_checkpoint_of_another_run_is_refused(
     assert "buffer holds the checkpoint of another run" in capsys.readouterr().err
 
 
-def test_verbs_that_read_a_folder_name_what_is_damaged_and_do_not_end_with_0(
+def test_verbs_that_read_a_folder_name_the_damage_and_do_not_exit_with_0(
     ended: Path, copy: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = copy(ended)
@@ -258,7 +256,7 @@ def test_verbs_that_read_a_folder_name_what_is_damaged_and_do_not_end_with_0(
     assert "3.onnx: differs from what the run wrote" in capsys.readouterr().err
 
 
-def test_a_run_whose_log_is_gone_goes_on_and_does_not_end_as_complete(
+def test_a_run_with_a_missing_log_continues_and_does_not_end_as_complete(
     ended: Path, copy: Callable[[Path], Path]
 ) -> None:
     folder = copy(ended)
@@ -270,7 +268,7 @@ def test_a_run_whose_log_is_gone_goes_on_and_does_not_end_as_complete(
     assert whole_in(folder).reproducible
 
 
-def test_a_kill_between_the_last_checkpoint_and_the_summary_changes_nothing_in_it(
+def test_a_kill_between_the_last_checkpoint_and_the_summary_does_not_change_the_summary(
     ended: Path, copy: Callable[[Path], Path]
 ) -> None:
     folder = copy(ended)

@@ -25,7 +25,7 @@ def controller(tmp_path: Path) -> Iterator[Motor]:
 @pytest.mark.parametrize(
     ("who", "signum"), [("driver", signal.SIGKILL), ("both", signal.SIGSTOP)], ids=["driver killed", "both stopped"]
 )
-def test_the_controllers_watchdog_releases_the_motor_where_the_driver_is_gone(
+def test_the_controllers_watchdog_releases_the_motor_when_the_driver_is_gone(
     tmp_path: Path, controller: Motor, who: str, signum: signal.Signals
 ) -> None:
     with driven_run(tmp_path, controller.port, *UNHURRIED) as run:
@@ -35,14 +35,14 @@ def test_the_controllers_watchdog_releases_the_motor_where_the_driver_is_gone(
             assert "unconfirmed" in str(run.summary()["actuators"])
 
 
-def test_the_driver_releases_the_motor_where_the_loop_is_gone(tmp_path: Path, controller: Motor) -> None:
+def test_the_driver_releases_the_motor_when_the_loop_is_gone(tmp_path: Path, controller: Motor) -> None:
     with driven_run(tmp_path, controller.port, *UNHURRIED, "device.driver.watchdog_s=10") as run:
         fall_s(run, controller, WHO["loop"], signal.SIGKILL)
         assert run.ended() == ExitCode.INTERNAL
         assert run.leftover_paths() == []
 
 
-def test_an_exception_of_the_driver_ends_the_run_safe_and_is_named(tmp_path: Path, controller: Motor) -> None:
+def test_an_exception_in_the_driver_ends_the_run_safely_and_is_named(tmp_path: Path, controller: Motor) -> None:
     broken = (
         "return [float",
         'if float(words[1]) > 1.0:\n            raise RuntimeError("encoder")\n        return [float',

@@ -60,7 +60,7 @@ def order_of_ending(processes: dict[str, Process]) -> list[set[str]]:
     return order
 
 
-def test_an_interrupted_run_ends_its_processes_from_the_actuators_down_and_leaves_nothing_behind(
+def test_an_interrupted_run_ends_its_processes_starting_with_the_actuators_and_leaves_nothing_behind(
     tmp_path: Path,
 ) -> None:
     with Run(tmp_path / "run", "pendulum", *ENDLESS) as run:
@@ -91,7 +91,7 @@ def test_an_interrupted_run_disarms_the_device(tmp_path: Path, policy: str, port
     assert (Status(state.status), Fault(state.fault), state.u_end) == (Status.SAFE, Fault.NONE, (0,))
 
 
-def test_when_the_supervisor_is_killed_all_others_end_safely_and_the_next_run_sweeps_up(
+def test_if_the_supervisor_is_killed_the_others_end_safely_and_the_next_run_cleans_up(
     tmp_path: Path, policy: str, port: str
 ) -> None:
     with Run(tmp_path / "run", "pendulum", *ENDLESS, port=port) as run:
@@ -109,7 +109,7 @@ def test_when_the_supervisor_is_killed_all_others_end_safely_and_the_next_run_sw
         assert not stale.exists()
 
 
-def test_a_second_interrupt_ends_the_wait_for_a_process_that_hangs(tmp_path: Path, policy: str) -> None:
+def test_a_second_interrupt_ends_the_wait_for_a_hung_process(tmp_path: Path, policy: str) -> None:
     with Run(tmp_path / "run", "pendulum", *ENDLESS, "local_learner=false", policy) as run:
         control, replay = run.child(CONTROL), run.child(REPLAY)
         run.until(lambda: run.word(Word.TICK) > 20, "the loop to go on")
@@ -133,7 +133,7 @@ def test_a_run_whose_device_vanishes_ends_with_4_and_leaves_nothing_behind(tmp_p
         assert "the device hung up" in str(run.summary()["exit_reason"])
 
 
-def test_a_run_goes_on_when_nobody_reads_what_it_prints(tmp_path: Path, policy: str) -> None:
+def test_a_run_continues_when_no_one_reads_its_output(tmp_path: Path, policy: str) -> None:
     with Run(tmp_path / "run", "pendulum", *ENDLESS, "episodes=20", "local_learner=false", policy, heard=False) as run:
         run.ended()
         assert run.leftover_paths() == []

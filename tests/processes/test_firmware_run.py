@@ -43,14 +43,16 @@ def on_the_twin(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 @pytest.mark.parametrize("kind", [pytest.param("process", marks=pytest.mark.study), "board"])
-def test_a_run_in_lockstep_on_the_firmware_is_bit_for_bit_that_on_the_twin(
+def test_a_lockstep_run_on_the_firmware_equals_that_on_the_twin_bit_for_bit(
     kind: str, socket_folder: Path, tmp_path: Path, on_the_twin: bytes
 ) -> None:
     with device(kind, socket_folder, "lockstep") as port:
         assert episodes(tmp_path / "run", "--device", port) == on_the_twin
 
 
-def test_an_environment_on_the_firmware_is_bit_for_bit_that_on_the_twin(socket_folder: Path, tmp_path: Path) -> None:
+def test_an_environment_on_the_firmware_equals_that_on_the_twin_bit_for_bit(
+    socket_folder: Path, tmp_path: Path
+) -> None:
     with device("process", socket_folder, "lockstep") as port:
         ways = []
         for name, where in (("twin", None), ("firmware", port)):
@@ -101,7 +103,7 @@ def swing(board: Pico, run: subprocess.Popen[bytes]) -> float:
     return widest
 
 
-def test_a_run_on_the_pico_s_image_goes_through_its_pins(socket_folder: Path, tmp_path: Path) -> None:
+def test_a_run_on_the_pico_image_uses_its_pins(socket_folder: Path, tmp_path: Path) -> None:
     """In real time; what was recorded replays to the same decisions."""
     folder = tmp_path / "run"
     settings = [*UNHURRIED, "device.pace=realtime", "task.episode_s=1", "learner.updates_per_episode=10"]

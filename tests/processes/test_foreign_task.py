@@ -59,7 +59,7 @@ def run(folder: Path, **task: Any) -> tuple[int, str, dict[str, Any]]:
 
 
 @pytest.mark.usefixtures("no_plots")
-def test_a_reward_term_ends_the_replay_process(tmp_path: Path) -> None:
+def test_a_failing_reward_term_ends_the_replay_process(tmp_path: Path) -> None:
     code, said, summary = run(tmp_path, reward={"terms": {"mine": {"kind": "later"}}})
     assert code == ExitCode.INTERNAL
     assert re.search(f"the reward term 'mine' {RAISED}", said), said
@@ -68,7 +68,7 @@ def test_a_reward_term_ends_the_replay_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_plots")
-def test_a_termination_is_a_fault_of_its_own(tmp_path: Path) -> None:
+def test_a_failing_termination_has_its_own_fault(tmp_path: Path) -> None:
     code, said, summary = run(tmp_path, terminations={"mine": {"kind": "later"}})
     assert code == ExitCode.SAFETY
     assert re.search(f"the termination 'mine' {RAISED}", said), said

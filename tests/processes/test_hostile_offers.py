@@ -38,7 +38,7 @@ def hostile(config: RunConfig) -> Iterator[bytes]:
         yield b"%08d" % n if n % 5 == 4 else models.serialized(models.policy(contract=contract, hidden=4))
 
 
-def test_neither_claimed_ids_nor_junk_nor_a_flood_cost_the_run_its_data(tmp_path: Path) -> None:
+def test_neither_claimed_ids_nor_junk_nor_a_flood_costs_the_run_data(tmp_path: Path) -> None:
     first = tmp_path / "policy.onnx"
     first.write_bytes(steady_policy(load("pendulum")))
     settings = (*ENDLESS, f"episodes={EPISODES}", "local_learner=false", f"policy={first}", "checkpoint_s=0.2")

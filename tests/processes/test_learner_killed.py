@@ -11,7 +11,7 @@ from tests.lab.rig.processes import CONTROL, LEARNER, REPLAY
 from tests.lab.rig.run import ENDLESS, LOCKSTEP, Run
 
 
-def test_the_loop_goes_on_under_its_last_policy_and_another_learner_takes_over(tmp_path: Path) -> None:
+def test_the_loop_continues_under_its_last_policy_and_another_learner_takes_over(tmp_path: Path) -> None:
     with Run(tmp_path / "run", "pendulum", *ENDLESS) as run:
         first, control, replay = run.child(LEARNER), run.child(CONTROL), run.child(REPLAY)
         run.until(lambda: run.word(Word.POLICY) >= 3, "the third policy to act")

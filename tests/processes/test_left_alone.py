@@ -65,7 +65,7 @@ FEWER = ENDS[1:4]
 @pytest.mark.parametrize(
     "ends", [FEWER, pytest.param(ENDS, marks=pytest.mark.study)], ids=["three times", "five times"]
 )
-def test_whoever_is_killed_or_asked_to_end_and_whenever(
+def test_the_run_is_unaffected_by_killed_or_terminated_processes_at_any_time(
     ends: tuple[tuple[int, str, signal.Signals], ...], tmp_path: Path, alone: FolderContents
 ) -> None:
     with Run(tmp_path / "run", "pendulum", *ARGUMENTS) as run:
@@ -78,7 +78,7 @@ def test_whoever_is_killed_or_asked_to_end_and_whenever(
         ends_as(run, alone)
 
 
-def test_whoever_is_stopped_for_a_moment_goes_on_and_for_long_is_noticed_and_replaced(
+def test_a_briefly_stopped_process_continues_and_one_stopped_for_long_is_detected_and_replaced(
     tmp_path: Path, alone: FolderContents
 ) -> None:
     with Run(tmp_path / "run", "pendulum", *ARGUMENTS) as run:
@@ -102,7 +102,7 @@ def test_whoever_is_stopped_for_a_moment_goes_on_and_for_long_is_noticed_and_rep
 
 
 @pytest.mark.study  # tests/processes/test_replay_killed.py kills one in real time, too
-def test_in_real_time_a_replay_process_that_is_killed_costs_the_log_a_second_at_most_and_else_nothing(
+def test_in_real_time_a_killed_replay_process_costs_at_most_a_second_of_log(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Run(tmp_path / "run", "pendulum", *ENDLESS, "checkpoint_s=1") as run:

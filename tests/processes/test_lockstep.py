@@ -39,7 +39,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("kills", [(5,), pytest.param((3, 6), marks=pytest.mark.study)], ids=["once", "twice"])
-def test_a_run_that_is_killed_ends_as_the_undisturbed_one(kills: tuple[int, ...], whole: Path, tmp_path: Path) -> None:
+def test_a_killed_run_ends_like_the_undisturbed_one(kills: tuple[int, ...], whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "killed"
     for kill, goal in enumerate(kills):
         settings = () if kill else (*SETTINGS, f"episodes={EPISODES}")
@@ -55,7 +55,9 @@ def test_a_run_that_is_killed_ends_as_the_undisturbed_one(kills: tuple[int, ...]
     assert lived - int(str(told[-1]["episode"])) <= 2
 
 
-def test_a_finished_run_goes_on_to_more_episodes_as_if_asked_for_them_at_once(whole: Path, tmp_path: Path) -> None:
+def test_a_finished_run_extended_to_more_episodes_equals_one_that_was_that_long_from_the_start(
+    whole: Path, tmp_path: Path
+) -> None:
     folder = complete_run(tmp_path / "twice", "pendulum", *SETTINGS, "episodes=3")
     complete_run(folder, "pendulum", f"episodes={EPISODES}", resume=True)
     once, twice = outcome_of(whole), outcome_of(folder)
@@ -74,7 +76,7 @@ def test_a_finished_run_goes_on_to_more_episodes_as_if_asked_for_them_at_once(wh
     assert content(folder) == content(before)
 
 
-def test_updates_per_experience_follow_episodes_of_any_length_also_after_a_kill(tmp_path: Path) -> None:
+def test_updates_per_experience_follow_episodes_of_any_length_even_after_a_kill(tmp_path: Path) -> None:
     """Episodes end early, so that the first minibatch and ``learning_starts`` take several of them."""
     settings = (
         *(setting for setting in SETTINGS if not setting.startswith("learner")),
@@ -98,7 +100,7 @@ def test_updates_per_experience_follow_episodes_of_any_length_also_after_a_kill(
     assert idle[0] == idle[1], "no update before 40 experiences"
 
 
-def test_another_seed_is_another_run_and_without_a_log_there_is_no_file(whole: Path, tmp_path: Path) -> None:
+def test_another_seed_gives_another_run_and_without_a_log_there_is_no_file(whole: Path, tmp_path: Path) -> None:
     other = complete_run(tmp_path / "other", "pendulum", *SETTINGS, "episodes=2", "seed=1", "log.mcap=false")
     rows, others = (read_rows(folder / "episodes.csv").rows for folder in (whole, other))
     assert all(row != of_other for row, of_other in zip(rows[: len(others)], others, strict=True))
@@ -107,7 +109,7 @@ def test_another_seed_is_another_run_and_without_a_log_there_is_no_file(whole: P
     assert list(other.glob("*.mcap")) == []
 
 
-def test_a_lockstep_run_replays_without_a_difference(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_lockstep_run_replays_without_differences(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ticks = outcome_of(whole).counts["ticks"]
     assert cli.main(["replay", str(whole)]) == ExitCode.OK
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
@@ -137,7 +139,7 @@ def test_equal_runs_of_the_magman_are_equal(tmp_path: Path) -> None:
     ],
     ids=["vracer", "acer", "recurrent", "half a batch"],
 )
-def test_a_run_whose_learner_notes_along_the_episodes_outlives_a_kill_too(
+def test_a_run_whose_learner_keeps_notes_along_episodes_also_survives_a_kill(
     tmp_path: Path, config: str, learner: str
 ) -> None:
     more = (

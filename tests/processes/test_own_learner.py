@@ -21,7 +21,7 @@ EPISODES = 3
 BARE = ("local_learner=false", f"episodes={EPISODES}", "selection={strategy: 'TDE(1.0)[Uniform]', capacity: 100}")
 
 
-def test_it_conducts_a_run_in_lockstep(tmp_path: Path) -> None:
+def test_the_example_learner_completes_a_lockstep_run(tmp_path: Path) -> None:
     with Run(tmp_path / "run", "pendulum", *LOCKSTEP, *BARE) as run:
         run.until(lambda: find_running(run.folder), "the run")
         with onrig.connect(run.folder) as rig:
@@ -46,7 +46,7 @@ def test_it_conducts_a_run_in_lockstep(tmp_path: Path) -> None:
         assert not run.events("mirror_differs")
 
 
-def test_no_rig_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_missing_rig_is_reported_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no run is active"), onrig.connect(tmp_path):
         pass
     with pytest.raises(LinkClosed, match="did not answer"), onrig.connect(f"ipc://{tmp_path}/x", patience_s=0.1):

@@ -23,9 +23,7 @@ SLOW = (*UNHURRIED, "device.pace=realtime", "local_learner=false", "task.episode
 @pytest.mark.parametrize(
     "hung_too", [pytest.param(False, id="replay-alive", marks=pytest.mark.study), pytest.param(True, id="replay-hangs")]
 )
-def test_a_killed_loop_leaves_its_last_moments_even_where_nobody_takes_its_records_in(
-    tmp_path: Path, hung_too: bool
-) -> None:
+def test_a_killed_loop_leaves_its_last_moments_even_if_its_records_are_not_read(tmp_path: Path, hung_too: bool) -> None:
     policy = tmp_path / "policy.onnx"
     policy.write_bytes(steady_policy(load("pendulum")))
     with Run(tmp_path / "run", "pendulum", *SLOW, f"policy={policy}") as run:

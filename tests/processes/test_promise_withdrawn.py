@@ -18,7 +18,7 @@ LIGHT = "device.twin.plant.inertia=4.5e-4"
 """Half the inertia: everything about twice as fast, where the box covers 30 %."""
 
 
-def test_a_promise_that_the_rig_contradicts_pauses_the_run_until_a_person_re_arms(tmp_path: Path) -> None:
+def test_a_promise_contradicted_by_the_rig_pauses_the_run_until_an_operator_rearms(tmp_path: Path) -> None:
     link = tmp_path / "link"
     light = ("--set", LIGHT, "--set", "limits.predicted=null")
     with process_of("onrig.tools.cli", "twin", "pendulum", "--link", link, *light) as twin:

@@ -59,7 +59,9 @@ def learner(out: Path, endpoint: str, *arguments: str) -> Iterator[subprocess.Po
             popen.kill()
 
 
-def test_a_remote_learner_goes_on_after_a_cut_and_its_mirror_is_the_memory(tmp_path: Path, keys: Path) -> None:
+def test_a_remote_learner_continues_after_a_disconnection_and_its_mirror_equals_the_memory(
+    tmp_path: Path, keys: Path
+) -> None:
     out = tmp_path / "learner.out"
     with Run(tmp_path / "run", "pendulum", *ENDLESS, *TCP, f"link.keys={keys}") as run:
         with (
@@ -87,7 +89,7 @@ def test_a_remote_learner_goes_on_after_a_cut_and_its_mirror_is_the_memory(tmp_p
         assert run.events("policy_refused") == []
 
 
-def test_a_learner_whose_key_is_not_on_the_list_ends_with_a_line_and_the_rig_notes_it(
+def test_a_learner_whose_key_is_not_listed_ends_with_a_message_and_the_rig_records_it(
     tmp_path: Path, keys: Path
 ) -> None:
     make_keys(tmp_path / "others")
@@ -104,7 +106,7 @@ def test_a_learner_whose_key_is_not_on_the_list_ends_with_a_line_and_the_rig_not
         run.until(lambda: run.events("learner_turned_away") or None, "the rig to note it")
 
 
-def test_a_rig_without_a_learner_says_where_it_listens(tmp_path: Path) -> None:
+def test_a_rig_without_a_learner_prints_its_address(tmp_path: Path) -> None:
     plain = ("local_learner=false", "link.listen=tcp://localhost:0", "link.allow_plain_loopback=true")
     with Run(tmp_path / "run", "pendulum", *ENDLESS, *plain) as run:
         warned = re.compile(
@@ -115,7 +117,7 @@ def test_a_rig_without_a_learner_says_where_it_listens(tmp_path: Path) -> None:
         assert run.ended() == ExitCode.INTERRUPTED
 
 
-def test_a_rig_whose_keys_others_may_read_does_not_start(tmp_path: Path, keys: Path) -> None:
+def test_a_rig_with_keys_readable_by_others_does_not_start(tmp_path: Path, keys: Path) -> None:
     (keys / "rig" / "secret.key").chmod(0o644)
     settings = [word for override in (*TCP, f"link.keys={keys}") for word in ("--set", override)]
     failed = start(tmp_path, "pendulum", *settings)
@@ -123,7 +125,7 @@ def test_a_rig_whose_keys_others_may_read_does_not_start(tmp_path: Path, keys: P
     assert "open to other users (mode 0644); chmod 600 it" in failed.line
 
 
-def test_a_rig_whose_address_is_taken_does_not_start(tmp_path: Path) -> None:
+def test_a_rig_whose_address_is_in_use_does_not_start(tmp_path: Path) -> None:
     with LossyLink(1) as taken:
         settings = (f"link.listen={taken.endpoint}", "link.allow_plain_loopback=true")
         failed = start(tmp_path, "pendulum", *WITHOUT_LEARNER, *(w for s in settings for w in ("--set", s)))
@@ -131,7 +133,7 @@ def test_a_rig_whose_address_is_taken_does_not_start(tmp_path: Path) -> None:
     assert "Address already in use" in failed.line
 
 
-def test_a_learner_whose_keys_others_may_read_does_not_start(tmp_path: Path, keys: Path) -> None:
+def test_a_learner_with_keys_readable_by_others_does_not_start(tmp_path: Path, keys: Path) -> None:
     (keys / "learner").chmod(0o755)
     with learner(tmp_path / "out", "tcp://127.0.0.1:9", "--keys", str(keys)) as popen:
         assert popen.wait(PATIENCE_S) == ExitCode.PREFLIGHT

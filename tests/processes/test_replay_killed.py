@@ -15,7 +15,7 @@ from tests.lab.rig.run import ENDLESS, Run
 from tests.processes.observer import Observer, digest_of
 
 
-def test_the_loop_stays_in_control_and_another_replay_process_takes_over_the_ring(tmp_path: Path) -> None:
+def test_the_loop_remains_in_control_and_another_replay_process_takes_over_the_ring(tmp_path: Path) -> None:
     policy = tmp_path / "policy.onnx"
     policy.write_bytes(steady_policy(load("pendulum")))
     with Run(tmp_path / "run", "pendulum", *ENDLESS, "local_learner=false", f"policy={policy}") as run:
@@ -44,7 +44,7 @@ def test_the_loop_stays_in_control_and_another_replay_process_takes_over_the_rin
         assert run.events("policy_refused") == []
 
 
-def test_the_learner_attaches_to_the_new_memory_and_its_policies_go_on_counting(tmp_path: Path) -> None:
+def test_the_learner_attaches_to_the_new_memory_and_policy_ids_continue(tmp_path: Path) -> None:
     with Run(tmp_path / "run", "pendulum", *ENDLESS) as run:
         first, learner = run.child(REPLAY), run.child(LEARNER)
         run.until(lambda: run.word(Word.POLICY) >= 3, "the third policy to act")

@@ -29,7 +29,7 @@ def plugged_in(port: Path) -> Iterator[None]:
     link.unlink(missing_ok=True)
 
 
-def test_an_unplugged_device_is_waited_for_and_goes_on_only_by_onrig_resume(tmp_path: Path) -> None:
+def test_an_unplugged_device_is_waited_for_and_resumes_only_by_onrig_resume(tmp_path: Path) -> None:
     port = tmp_path / "port"
     policy = tmp_path / "policy.onnx"
     policy.write_bytes(steady_policy(load("pendulum")))

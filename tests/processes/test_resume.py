@@ -30,7 +30,7 @@ def until(cable: PoweredRun, condition: Callable[[], bool], what: str) -> None:
     raise AssertionError(f"waited too long for {what}")
 
 
-def test_a_run_in_real_time_goes_on_after_its_last_row_with_its_newest_policy(tmp_path: Path) -> None:
+def test_a_real_time_run_resumes_after_its_last_row_with_its_newest_policy(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     arguments: list[str | Path] = ["pendulum", *settings(*ENDLESS, "checkpoint_s=0.2"), "--run-dir", folder]
     policies = folder / "policies"
@@ -56,7 +56,7 @@ def test_a_run_in_real_time_goes_on_after_its_last_row_with_its_newest_policy(tm
 
 
 @pytest.mark.parametrize("after", [pytest.param("nothing", marks=pytest.mark.study), "a policy"])
-def test_a_run_killed_before_its_first_checkpoint_says_that_it_begins_anew(tmp_path: Path, after: str) -> None:
+def test_a_run_killed_before_its_first_checkpoint_reports_that_it_starts_over(tmp_path: Path, after: str) -> None:
     folder = tmp_path / "run"
     arguments: list[str | Path] = ["pendulum", *settings(*SHORT, "episodes=2"), "--run-dir", folder]
     with PoweredRun(tmp_path / "out", *arguments) as cable:

@@ -106,7 +106,7 @@ def follow_to_the_roll_back(learner: Learner) -> bytes:
 
 
 @pytest.mark.parametrize("restart", [False, True], ids=["in one go", "with a new replay process"])
-def test_it_acts_until_it_fails_and_never_again(tmp_path: Path, *, restart: bool) -> None:
+def test_a_rolled_back_policy_acts_until_it_fails_and_never_again(tmp_path: Path, *, restart: bool) -> None:
     with Run(tmp_path / "run", "pendulum", *SETTINGS) as run, contextlib.ExitStack() as stack:
         learner = Learner(run)
         stack.callback(lambda: learner.close())

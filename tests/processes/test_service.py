@@ -29,7 +29,7 @@ def heard(listening: socket.socket) -> list[str]:
             return messages
 
 
-def test_systemd_is_told_of_a_run_and_halts_it_past_a_supervisor_that_hangs(
+def test_systemd_is_notified_of_a_run_and_halts_it_even_if_the_supervisor_hangs(
     tmp_path: Path, socket_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "policy.onnx").write_bytes(steady_policy(load("pendulum")))
@@ -60,7 +60,7 @@ def test_systemd_is_told_of_a_run_and_halts_it_past_a_supervisor_that_hangs(
             assert run.leftover_paths() == []
 
 
-def test_a_loop_that_hangs_is_not_petted_until_it_is_back(
+def test_the_watchdog_is_not_fed_for_a_hung_loop_until_it_recovers(
     tmp_path: Path, socket_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "policy.onnx").write_bytes(steady_policy(load("pendulum")))

@@ -11,7 +11,7 @@ from tests.lab.rig.processes import LEARNER
 from tests.lab.rig.run import ENDLESS, Run
 
 
-def test_the_rig_stands_safe_while_the_learner_hangs_and_goes_on_by_itself_when_it_is_back(tmp_path: Path) -> None:
+def test_the_rig_is_safe_while_the_learner_hangs_and_continues_when_it_is_back(tmp_path: Path) -> None:
     with Run(tmp_path / "run", "pendulum", *ENDLESS, "staleness={after_s: 1, then: fall_back}") as run:
         learner = run.child(LEARNER)
         run.until_ticks(50)

@@ -60,7 +60,7 @@ def written(folder: Path, task: dict[str, Any]) -> Path:
 
 
 @pytest.mark.usefixtures("no_plots")
-def test_it_is_checked_run_and_replayed_and_pays_what_its_formulas_say(tmp_path: Path) -> None:
+def test_the_task_is_checked_run_and_replayed_and_pays_by_its_formulas(tmp_path: Path) -> None:
     path, folder = written(tmp_path, TASK), tmp_path / "run"
     for arguments in (("check", path), ("run", path, "--run-dir", folder)):
         done = onrig(*arguments)
@@ -90,7 +90,7 @@ def test_it_is_checked_run_and_replayed_and_pays_what_its_formulas_say(tmp_path:
     assert summary["transitions"] == int((records["kind"][:-1][within] == Kind.TRAIN).sum())
 
 
-def test_what_is_no_expression_is_refused_with_its_place(tmp_path: Path) -> None:
+def test_an_invalid_expression_is_refused_with_its_place(tmp_path: Path) -> None:
     wrong = {"kind": "expression", "value": "cos(angle)\n- 0.1 * velocty"}
     done = onrig("check", written(tmp_path, {**TASK, "reward": {"terms": {"mine": wrong}}}))
     assert done.returncode == ExitCode.CONFIGURATION

@@ -53,7 +53,7 @@ def records_of(folder: Path, config: RunConfig) -> np.ndarray:
     return np.asarray(records[records["kind"] != Kind.RESET])
 
 
-def test_a_run_that_is_killed_ends_as_the_undisturbed_one(whole: Path, tmp_path: Path) -> None:
+def test_a_killed_run_ends_like_the_undisturbed_one(whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "killed"
     with Run(folder, "pendulum", *SETTINGS) as run:
         run.until(lambda: last_episode(folder) >= 3, "the kill")
@@ -62,7 +62,7 @@ def test_a_run_that_is_killed_ends_as_the_undisturbed_one(whole: Path, tmp_path:
     assert outcome_of(folder) == outcome_of(whole)
 
 
-def test_it_replays_without_a_difference(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_run_replays_without_differences(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["replay", str(whole)]) == ExitCode.OK
     assert re.search(r"ticks that differ +0\n", capsys.readouterr().out)
 
@@ -84,7 +84,7 @@ def test_each_record_holds_the_targets_of_its_step_and_each_episode_its_start(wh
     assert len(set(ended)) > 1, "some end by their target"
 
 
-def test_a_trial_under_the_same_actions_sees_and_earns_the_same(whole: Path) -> None:
+def test_a_trial_under_the_same_actions_has_the_same_observations_and_rewards(whole: Path) -> None:
     config = load_resolved(whole / "config.yaml")
     records = records_of(whole, config)
     world = PlantWorld(config, [config.seed], [Role.PLANT_TRAIN, Role.PLANT_EVAL], options=PlantOptions(counts=True))

@@ -91,7 +91,7 @@ def trained(folder: Path, how: str = "", settings: Sequence[str] = SETTINGS) -> 
 
 
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGINT", "raises", "closes"])
-def test_a_trainer_that_ends_leaves_a_safe_device_and_a_complete_folder(how: str, tmp_path: Path) -> None:
+def test_a_trainer_that_exits_leaves_a_safe_device_and_a_complete_folder(how: str, tmp_path: Path) -> None:
     with trained(tmp_path / "run", how) as rig:
         if how.startswith("SIG"):
             rig.process.send_signal(signal.Signals[how])
@@ -104,7 +104,7 @@ def test_a_trainer_that_ends_leaves_a_safe_device_and_a_complete_folder(how: str
     assert summary["whole"]["complete"]  # type: ignore[index]
 
 
-def test_a_trainer_that_is_stopped_loses_its_episode_after_a_lease_and_may_go_on(tmp_path: Path) -> None:
+def test_a_stopped_trainer_loses_its_episode_after_a_lease_and_may_continue(tmp_path: Path) -> None:
     with trained(tmp_path / "run") as rig:
         rig.process.send_signal(signal.SIGSTOP)
         rig.until(lambda: rig.word(Word.CLOSED) == 1, "the end of the episode")

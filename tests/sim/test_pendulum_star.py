@@ -7,7 +7,7 @@ import numpy as np
 from onrig.sim.pendulum_star import MIN_UPRIGHT_STEPS, PendulumStar
 
 
-def test_only_what_stays_upright_for_more_than_twenty_steps_is_rewarded() -> None:
+def test_only_staying_upright_for_more_than_twenty_steps_is_rewarded() -> None:
     env = PendulumStar(g=0.0)  # without gravity it stays where it is put
     env.reset(seed=0)
     rewards = []

@@ -30,7 +30,7 @@ SIGNALS: Final = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
 
 
 @pytest.mark.study
-def test_the_motor_is_released_as_promised(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_motor_is_released_within_the_promised_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     draw = random.Random(0)
     cases = list(product(WHO, SIGNALS))
     times: dict[tuple[str, str], list[tuple[float, float]]] = {case: [] for case in cases}

@@ -44,7 +44,7 @@ def live(cable: PoweredRun, rng: random.Random, folder: Path, lived: int) -> int
 
 
 @pytest.mark.study
-def test_fifty_killed_lives_end_as_one_that_was_never_interrupted(tmp_path: Path) -> None:
+def test_after_fifty_kills_a_run_ends_like_an_uninterrupted_one(tmp_path: Path) -> None:
     arguments = ["pendulum", *(word for setting in SETTINGS for word in ("--set", setting)), "--run-dir"]
     whole, folder, output = tmp_path / "whole", tmp_path / "killed", tmp_path / "out"
     with PoweredRun(output, *arguments, whole) as cable:

@@ -62,7 +62,7 @@ def inside(space: str, module: str, *arguments: str) -> list[str]:
 
 
 @pytest.mark.study
-def test_learning_goes_on_the_mirror_is_the_memory_and_no_tick_is_missed(
+def test_learning_continues_the_mirror_equals_the_memory_and_no_tick_is_missed(
     tmp_path: Path, spaces: tuple[str, str]
 ) -> None:
     rig, learner = spaces

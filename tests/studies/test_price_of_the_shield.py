@@ -50,7 +50,7 @@ def _run(seed: int, folder: Path, *overrides: str) -> Outcome:
 
 
 @pytest.mark.study
-def test_learning_succeeds_under_limits_and_the_interventions_fall(tmp_path: Path) -> None:
+def test_learning_succeeds_under_limits_and_interventions_decrease(tmp_path: Path) -> None:
     print("\nseed  with limits: last 20, rise, interventions per 100 episodes   without: last 20, rise", flush=True)
     shielded, free = [], []
     for seed in SEEDS:

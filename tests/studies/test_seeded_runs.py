@@ -24,7 +24,7 @@ def evaluations(folder: Path, seed: int, *settings: str, episodes: int = EPISODE
 
 
 @pytest.mark.study
-def test_seeds_lift_the_first_evaluations(tmp_path: Path) -> None:
+def test_seed_experiences_improve_the_first_evaluations(tmp_path: Path) -> None:
     """Of ten pairs of runs with the same seed; ``-s`` prints the figures."""
     evaluations(tmp_path / "source", 100, episodes=SOURCE_EPISODES)
     found = np.array(

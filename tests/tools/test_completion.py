@@ -71,7 +71,7 @@ def working_folder(tmp_path: Path) -> Path:
         ("ports ", ["--json", "--help"]),
     ],
 )
-def test_bash_offers(words: str, expected: list[str], working_folder: Path) -> None:
+def test_completions_of_bash(words: str, expected: list[str], working_folder: Path) -> None:
     assert complete_words(working_folder, *words.split(" ")) == expected
 
 

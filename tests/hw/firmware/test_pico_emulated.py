@@ -54,12 +54,12 @@ def brakes(board: Pico) -> bool:
     return bridge(board) == {IN1: LEVELS, IN2: LEVELS, ENABLE: 1}
 
 
-def test_the_bus_tells_rig_and_serial_number(pendulum: Pico) -> None:
+def test_the_bus_reports_rig_and_serial_number(pendulum: Pico) -> None:
     assert re.fullmatch(r"ready pendulum-hw [0-9A-F]{16}", pendulum.ready)
     assert pendulum.ready[-16:] != 16 * "0"
 
 
-def test_the_bridge_wakes_by_arming_and_brakes_by_whatever_ends_it(pendulum: Pico) -> None:
+def test_arming_wakes_the_bridge_and_every_end_of_arming_brakes(pendulum: Pico) -> None:
     assert asleep(pendulum)
     host = connected(pendulum, "pendulum-hw")
     host.begin(PERIOD_US, host.long_lease, arm=False)
@@ -90,7 +90,7 @@ def until(true: object) -> None:
     raise AssertionError("never")
 
 
-def test_the_decoder_s_counts_are_the_angle_and_its_slope_the_velocity(pendulum: Pico) -> None:
+def test_the_decoders_counts_give_the_angle_and_their_slope_the_velocity(pendulum: Pico) -> None:
     host = connected(pendulum, "pendulum-hw")
     host.begin(PERIOD_US, host.long_lease)
     counted = 0
@@ -121,7 +121,7 @@ def test_too_much_current_stops_the_drive_until_it_is_restarted(pendulum: Pico) 
     host.close()
 
 
-def test_a_bus_that_sleeps_is_a_closed_line(pendulum: Pico) -> None:
+def test_a_suspended_bus_is_a_closed_line(pendulum: Pico) -> None:
     """As where the cable is pulled from a board that has a supply of its own."""
     host = connected(pendulum, "pendulum-hw")
     host.begin(PERIOD_US, host.long_lease)
@@ -134,7 +134,7 @@ def test_a_bus_that_sleeps_is_a_closed_line(pendulum: Pico) -> None:
     host.close()
 
 
-def test_a_board_that_hangs_is_restarted_with_its_pins_let_go_and_says_another_boot_id(pendulum: Pico) -> None:
+def test_a_hung_board_is_restarted_with_its_pins_released_and_a_new_boot_id(pendulum: Pico) -> None:
     host = connected(pendulum, "pendulum-hw")
     host.begin(PERIOD_US, host.long_lease)
     host.act(host.latest_state(), (15_000,))
@@ -163,7 +163,7 @@ def begin_at_rest(host: Host) -> None:
     assert host.result(Op.ARM) == Result.OK
 
 
-def test_the_coils_get_the_current_s_duty_and_the_ball_is_where_the_sensor_says(magman: Pico) -> None:
+def test_the_coils_get_the_duty_of_the_current_and_the_ball_is_where_the_sensor_reports_it(magman: Pico) -> None:
     host = connected(magman, "magman")
     begin_at_rest(host)
     host.act(host.latest_state(), (60_000, 25_000, 100, 0))
@@ -181,7 +181,7 @@ def test_the_coils_get_the_current_s_duty_and_the_ball_is_where_the_sensor_says(
     host.close()
 
 
-def test_a_torn_cable_of_the_position_sensor_is_a_dead_sensor(magman: Pico) -> None:
+def test_a_severed_cable_of_the_position_sensor_is_a_dead_sensor(magman: Pico) -> None:
     host = connected(magman, "magman")
     begin_at_rest(host)
     host.act(host.latest_state(), (60_000, 60_000, 60_000, 60_000))

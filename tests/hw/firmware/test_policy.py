@@ -34,7 +34,7 @@ def up(state: State) -> bool:
     return math.cos(state.sensors[0] * RIG.sensors[0].resolution) < -math.cos(0.2)
 
 
-def test_the_board_swings_the_pendulum_up_and_keeps_it_up_for_ten_seconds(socket_folder: Path) -> None:
+def test_the_board_swings_the_pendulum_up_and_balances_it_for_ten_seconds(socket_folder: Path) -> None:
     """Of device time, in lockstep."""
     with qemu("pendulum-lockstep", socket_folder, policy=True) as board:
         session = session_with(board, 5)
@@ -72,7 +72,7 @@ def test_without_renewals_the_board_is_safe_after_the_lease_and_a_period(socket_
 
 
 @pytest.mark.study
-def test_in_real_time_it_stays_up_for_ten_seconds_and_falls_safe(socket_folder: Path) -> None:
+def test_in_real_time_it_balances_for_ten_seconds_and_then_becomes_safe(socket_folder: Path) -> None:
     with qemu("pendulum", socket_folder, policy=True) as board:
         session = session_with(board, LEASE)
         states = falls_safe(session, LEASE, 650)

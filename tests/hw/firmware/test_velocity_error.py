@@ -43,7 +43,7 @@ def hardest(config: str) -> float:
         ("magman", "magman", 0.085, "0.085 m/s"),
     ],
 )
-def test_the_velocity_is_behind_by_no_more_than_is_said(config: str, header: str, figure: float, told: str) -> None:
+def test_the_velocity_lags_by_no_more_than_stated(config: str, header: str, figure: float, told: str) -> None:
     polls = re.search(r"_VELOCITY_POLLS (\d+)", (RIGS / f"{header}.h").read_text())
     assert polls is not None
     n, (place, velocity) = int(polls[1]), load(config).rig.sensors[:2]

@@ -53,7 +53,7 @@ def test_a_crash_of_a_campaign_is_a_finding(tmp_path: Path) -> None:
     assert found.findings == ["drill 2: the attack itself broke off: OSError: no room"]
 
 
-def test_growth_is_a_finding_and_missing_pieces_are_no_success() -> None:
+def test_growth_is_a_finding_and_missing_pieces_are_not_a_success() -> None:
     grown = [Piece(n, 1, growth_mb={"replay": n * GROWN_MB}) for n in range(3)]
     found = verdict(Drill(), grown)
     assert found.findings == ["drill 2: replay holds 20.0 MB more in the last tenth"]

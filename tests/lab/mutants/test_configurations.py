@@ -22,7 +22,7 @@ def test_a_hundred_mutants_are_refused_at_a_place_or_sound(tmp_path: Path) -> No
 
 @settings(max_examples=8)
 @given(st.integers(0, 2**32 - 1))
-def test_whatever_the_seed(seed: int) -> None:
+def test_mutants_of_any_seed_are_refused_at_a_place_or_sound(seed: int) -> None:
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
@@ -73,7 +73,9 @@ def test_spoiling_does_not_change_the_original_document() -> None:
         ("x:1:1: y\n", 70, "exit code 70"),
     ],
 )
-def test_the_oracle_sees(printed: str, code: int, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oracle_detects_a_violation(
+    printed: str, code: int, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def check(*arguments: object, **options: object) -> int:
         import sys
 
@@ -86,7 +88,7 @@ def test_the_oracle_sees(printed: str, code: int, what: str, tmp_path: Path, mon
     assert finding.what.startswith(what)
 
 
-def test_the_oracle_sees_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oracle_detects_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def check(*arguments: object, **options: object) -> int:
         raise ZeroDivisionError("float division by zero")
 

@@ -218,7 +218,7 @@ def test_growth_during_warm_up_is_ignored() -> None:
     assert warm.per_minute == 0.0
 
 
-def test_a_step_from_one_process_to_the_next_is_no_slope() -> None:
+def test_a_step_from_one_process_to_the_next_is_not_a_slope() -> None:
     later = [t + 120 for t in TIMES]
     found = trend([(TIMES, [100.0] * 120), (later, [300.0] * 120)], 5.0)
     assert found is not None
@@ -243,7 +243,7 @@ def test_growth_is_that_of_the_last_tenth_over_the_first_after_the_warm_up() -> 
     assert abs(found - 18.0) < 0.2
 
 
-def test_a_peak_or_a_short_lifetime_is_no_growth() -> None:
+def test_a_peak_or_a_short_lifetime_is_not_growth() -> None:
     times = [float(t) for t in range(220)]
     assert grown_mb(times, [900.0 if t == 215 else 100.0 for t in times]) == 0.0
     assert grown_mb(times[: int(WARM_UP_S + GROWN_S) - 1], [1.0] * int(WARM_UP_S + GROWN_S - 1)) is None

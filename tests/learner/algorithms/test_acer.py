@@ -84,7 +84,7 @@ def _projected_by_tape(g: Array, k: Array, delta: float) -> Array:
     return evaluate(stack, g, k)[0]
 
 
-def test_steps_stay_within_the_trust_region_and_those_that_did_are_unchanged() -> None:
+def test_steps_stay_within_the_trust_region_and_smaller_ones_are_unchanged() -> None:
     rng = np.random.default_rng(0)
     g, k = rng.standard_normal((2, 500, 4))
     z = _projected_by_tape(g, k, 0.3)
@@ -99,7 +99,7 @@ def test_steps_stay_within_the_trust_region_and_those_that_did_are_unchanged() -
     assert np.array_equal(_projected_by_tape(g, np.zeros_like(k), 0.3), g)
 
 
-def test_segments_lie_one_behind_the_other_and_each_counts_by_its_weight_whatever_its_length() -> None:
+def test_segments_follow_one_another_and_each_is_weighted_regardless_of_its_length() -> None:
     slots = np.array([[[3, 4, 4], [7, 8, 9]], [[5, 5, 5], [1, 1, 1]]])
     is_present = np.array([[[1, 1, 0], [1, 1, 1]], [[1, 0, 0], [1, 0, 0]]], np.bool_)
     steps = lay_out(Chain(slots, is_present), np.array([[4, 7], [5, 1]]), np.array([[1.0, 2.0], [3.0, 1.0]]), 4)
@@ -218,7 +218,7 @@ def test_every_gradient_is_that_of_the_paper(m: int) -> None:
             np.testing.assert_allclose(np.asarray(state_after[key], np.float64), expected_average, rtol=1e-5, atol=1e-7)
 
 
-def test_all_of_a_segment_is_noted() -> None:
+def test_every_experience_of_a_segment_is_noted() -> None:
     memory = RandomMemory(1)
     acer = _acer(memory, policy_lr=0.1)
     acer.update(memory.draws(1, 6))

@@ -70,7 +70,7 @@ def test_updates_equal_those_of_autograd(name: str) -> None:
 
 
 @EACH_SECTION
-def test_a_trial_among_others_one_update_at_a_time_is_what_it_is_alone_and_restored(name: str) -> None:
+def test_a_trial_updated_among_others_equals_the_trial_updated_alone_one_step_at_a_time_and_restored(name: str) -> None:
     config, data = SECTIONS[name], minibatches(np.random.default_rng(0), (7, 3, B), N, M)
     joint, single = _sac(config, (1, 2, 3)), _sac(config, (2,))
     td = joint.update(data).td
@@ -93,7 +93,7 @@ def test_every_subset_of_critics_is_as_likely_and_the_others_are_excluded() -> N
     np.testing.assert_allclose(counts, 5000, atol=5 * 65)  # 5 standard deviations
 
 
-def test_a_subset_of_more_critics_than_there_are_is_named() -> None:
+def test_a_subset_larger_than_the_number_of_critics_is_refused() -> None:
     (problem,) = SacConfig(critics=3, subset=4).problems()
     assert problem == ("subset", "expected at most the 3 critics, got 4")
     with pytest.raises(msgspec.ValidationError):

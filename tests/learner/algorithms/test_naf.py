@@ -18,7 +18,7 @@ def _naf(memory: RandomMemory, refer: dict[str, Any] | None = None, **section: A
     return algorithm
 
 
-def test_the_error_is_that_of_the_value_of_the_successor_and_terminal_states_have_none() -> None:
+def test_the_error_uses_the_value_of_the_successor_which_is_zero_after_a_terminal_state() -> None:
     memory = RandomMemory(2)
     memory.drawn *= 2.0
     memory.deviates[:, ::3] = True
@@ -77,7 +77,7 @@ def test_it_learns_the_best_action_of_a_quadratic_reward(rules: str) -> None:
     assert abs(float(mean.mean()) - 0.3) < 0.08
 
 
-def test_where_the_best_action_lies_at_a_limit_the_value_is_that_of_the_limit() -> None:
+def test_if_the_best_action_is_at_a_limit_the_value_is_that_of_the_limit() -> None:
     """The mean has no bound; the world clips what is drawn around it."""
     memory = RandomMemory(1, has_terminations=False)
     memory.observation[:] = memory.next_observation[:] = 0.5

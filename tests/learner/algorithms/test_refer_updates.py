@@ -88,7 +88,7 @@ def _segments(algorithm: Acer, records: NDArray[np.float64]) -> Tensors:
 
 
 @EACH_CASE
-def test_twenty_updates_are_those_of_torch_in_float64(case: UpdateCase) -> None:
+def test_twenty_updates_equal_torchs_in_float64(case: UpdateCase) -> None:
     memory = RandomMemory(1)
     memory.drawn[:] = memory.mean + 0.1 * memory.drawn
     algorithm = make_algorithm(memory, dict(case.section), dict(REFER_SETTINGS), dtype=np.float64)
@@ -159,7 +159,7 @@ def _step(
 
 @EACH_CASE
 @pytest.mark.parametrize("trials", [2, 3, 7, 16])
-def test_a_trial_among_any_number_gives_what_it_gives_alone(case: UpdateCase, trials: int) -> None:
+def test_a_trial_among_any_number_equals_the_trial_alone(case: UpdateCase, trials: int) -> None:
     joint_memory, single_memory = RandomMemory(trials), RandomMemory(1, first_trial=trials - 1)
     joint = make_algorithm(joint_memory, dict(case.section), dict(REFER_SETTINGS))
     single = make_algorithm(single_memory, dict(case.section), dict(REFER_SETTINGS), first_trial=trials - 1)
@@ -171,9 +171,7 @@ def test_a_trial_among_any_number_gives_what_it_gives_alone(case: UpdateCase, tr
 
 
 @EACH_CASE
-def test_numpy_does_the_updates_of_the_library_up_to_rounding(
-    case: UpdateCase, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_numpy_matches_the_librarys_updates_up_to_rounding(case: UpdateCase, monkeypatch: pytest.MonkeyPatch) -> None:
     memories = RandomMemory(1), RandomMemory(1)
     for memory in memories:
         memory.drawn[:] = memory.mean + 0.1 * memory.drawn

@@ -127,13 +127,13 @@ def test_operands_that_leave_their_space_or_their_layout_are_refused(
         ("standardise", {"post": 2}, "has invalid post 2"),
     ],
 )
-def test_sizes_that_kernels_do_not_take_are_refused(
+def test_sizes_that_kernels_do_not_support_are_refused(
     name: str, changes: dict[str, float | tuple[float, float]], problem: str
 ) -> None:
     assert problem in _problem(_operation(name, **changes))
 
 
-def test_columns_of_the_same_rows_may_lie_side_by_side_but_rows_may_not_overlap() -> None:
+def test_columns_of_the_same_rows_may_be_adjacent_but_rows_may_not_overlap() -> None:
     op = _operation("follow")
     op["by_row"][:2], op["at"][:2] = 12, [40, 46]
     assert _problem(op) == ""
@@ -144,7 +144,7 @@ def test_columns_of_the_same_rows_may_lie_side_by_side_but_rows_may_not_overlap(
     assert "overwrites" in _problem(single_row)
 
 
-def test_many_operations_are_judged_at_once_each_by_its_own_spaces() -> None:
+def test_many_operations_are_checked_at_once_each_against_its_own_spaces() -> None:
     ops = np.array([_operation("multiply"), _operation("multiply", rows=0), _operation("multiply")])
     sizes = np.array([[0, 0, 104], [0, 0, 104], [0, 0, 103]])
     assert [describe(op, int(f), s)[:10] for op, f, s in zip(ops, faults(ops, sizes), sizes, strict=True)] == [
@@ -176,7 +176,7 @@ def _operation_run(*outputs: tuple[str, int, int]) -> NDArray[np.void]:
         ([("fill", 0, 0), ("add_scaled", 0, 4)], 1),  # in place, of what is not there
     ],
 )
-def test_what_would_be_read_of_another_trial_or_update_is_found(
+def test_reads_from_another_trial_or_update_are_found(
     outputs: list[tuple[str, int, int]], first_fault: int | None
 ) -> None:
     assert first_uninitialised_read(_operation_run(*outputs), 20) == first_fault

@@ -79,7 +79,7 @@ DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 
 
 @DTYPES
-def test_valid_lists_hurt_nothing_and_no_trial_depends_on_another(driver: Path, dtype: type[np.floating]) -> None:
+def test_valid_lists_do_no_harm_and_trials_are_independent(driver: Path, dtype: type[np.floating]) -> None:
     batches = [draw_lists(np.random.default_rng(length), 1000, length) for length in (2, 3, 6)]
     assert all(is_accepted(lists).all() for lists in batches)
     assert _run(driver, batches, dtype) == 3000
@@ -96,7 +96,7 @@ def _keep_valid(mutants: OperationLists, compare_every: int) -> OperationLists:
     return valid_lists
 
 
-def test_mutants_are_refused_or_hurt_nothing(driver: Path) -> None:
+def test_mutants_are_refused_or_do_no_harm(driver: Path) -> None:
     rng = np.random.default_rng(0)
     valid_lists = _keep_valid(mutate(rng, draw_lists(rng, 4000, 3)), compare_every=1)
     assert 1200 < _run(driver, [valid_lists], np.float32) < 2800

@@ -27,7 +27,7 @@ def _measure_index(name: str) -> int:
     return REPLAY_MEASURES.index(name)
 
 
-def test_each_reading_has_its_own_variance() -> None:
+def test_each_interpretation_of_the_paper_has_its_own_variance() -> None:
     action = np.random.default_rng(0).normal(0.0, 0.1, (2, 3 * 50_000, 1))
     score = make_score(lambda observation: np.zeros_like(action), 0.1)
     scores = score(np.zeros((2, 150_000, 3)), action, 50_000)

@@ -57,7 +57,7 @@ def _draw_written_slots(rng: np.random.Generator, n_stored: int) -> NDArray[np.i
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("seeds", [[3], [7, 7, 0, 12, 5]])
-def test_every_trial_draws_what_a_sampler_of_its_own_draws(sampling: str, seeds: list[int]) -> None:
+def test_every_trial_draws_like_its_own_sampler(sampling: str, seeds: list[int]) -> None:
     joint_sampling = _sampling(sampling, seeds)
     strategy = parse_strategy(f"FIFO[{sampling}]")
     samplers = [sampler_for(strategy, stream(seed, Role.SAMPLER), _single_context(seed)) for seed in seeds]
@@ -89,7 +89,7 @@ def test_every_trial_draws_what_a_sampler_of_its_own_draws(sampling: str, seeds:
                 sampler.on_update(expected.slots[0], Signals(errors[trial], target=0.5 - errors[trial]))
 
 
-def test_draws_go_on_beyond_the_random_numbers_made_at_once() -> None:
+def test_draws_continue_beyond_the_pregenerated_random_numbers() -> None:
     joint_sampling = _sampling("PER", [4], batch=16)
     reference = sampler_for(
         parse_strategy("FIFO[PER]"), stream(4, Role.SAMPLER), SamplerContext(CAPACITY, 16, EPISODES)
@@ -101,7 +101,7 @@ def test_draws_go_on_beyond_the_random_numbers_made_at_once() -> None:
 
 
 @pytest.mark.parametrize("sampling", ["Uniform", "PER"])
-def test_too_few_experiences_and_too_small_a_memory_are_told(sampling: str) -> None:
+def test_too_few_experiences_and_a_memory_that_is_too_small_are_reported(sampling: str) -> None:
     with pytest.raises(ValueError, match="is smaller than a minibatch of 8"):
         _sampling(sampling, [0], capacity=7)
     joint_sampling = _sampling(sampling, [0, 1])
@@ -111,7 +111,7 @@ def test_too_few_experiences_and_too_small_a_memory_are_told(sampling: str) -> N
         joint_sampling.draw(1)
 
 
-def test_rank_based_draws_are_asked_for_one_by_one() -> None:
+def test_rank_based_draws_are_made_one_at_a_time() -> None:
     joint_sampling = _sampling("PER", [0])
     joint_sampling.on_write([np.arange(20)])
     with pytest.raises(ValueError, match="previous update"):

@@ -22,7 +22,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("config", "limits"), CASES)
-def test_no_switch_of_the_output_goes_beyond_its_limits(config: str, limits: tuple[str, ...]) -> None:
+def test_no_switch_of_the_output_exceeds_its_limits(config: str, limits: tuple[str, ...]) -> None:
     account = run_lossy(load_run(config, limits), 250, seed=1)
     assert account.violations == ()
     assert account.n_switches > 100

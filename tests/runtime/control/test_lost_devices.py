@@ -99,7 +99,7 @@ def test_a_line_without_a_new_frame_is_lost_after_a_second_and_ten_periods(
 @pytest.mark.rules("H607", "H613", "H626")
 @pytest.mark.parametrize("rate_hz", [5, 50, 500, 1000])
 @pytest.mark.parametrize("device", ["twin", "firmware"])
-def test_a_restart_is_noticed_within_three_periods_and_leaves_the_device_unarmed(
+def test_a_restart_is_detected_within_three_periods_and_leaves_the_device_disarmed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, rate_hz: int
 ) -> None:
     boards: list[FirmwareLoop] = []

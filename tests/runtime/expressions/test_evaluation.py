@@ -120,13 +120,13 @@ def test_conditions_of_floats_and_arrays_agree(text: str, table: list[tuple[floa
         ("min(log(y), 1)", math.nan),
     ],
 )
-def test_what_is_not_finite_is_defined(text: str, expected: float) -> None:
+def test_non_finite_results_are_defined(text: str, expected: float) -> None:
     table = [(0.0, -1.0, 1e300)]
     assert bits(evaluate_rows(text, table)) == bits(evaluate_together(text, table)) == bits([expected])
 
 
 @pytest.mark.parametrize("text", ["1 / x > 0", "not log(y) > 0", "x == 0 or log(y) < 1", "x > 1 and log(y) < 1"])
-def test_a_comparison_of_what_is_not_finite_has_no_answer(text: str) -> None:
+def test_a_comparison_with_a_non_finite_value_has_no_answer(text: str) -> None:
     with pytest.raises(UndefinedValueError):
         compile_scalar(parse(text, NAMES, condition=True))((0.0, -1.0, 1.0))
     assert math.isnan(evaluate_together(text, [(0.0, -1.0, 1.0)], condition=True)[0])

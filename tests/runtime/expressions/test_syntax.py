@@ -103,19 +103,19 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("text", "line", "column", "message"), REFUSED)
-def test_what_is_wrong_is_said_with_its_line_and_column(text: str, line: int, column: int, message: str) -> None:
+def test_problems_are_reported_with_line_and_column(text: str, line: int, column: int, message: str) -> None:
     with pytest.raises(ExpressionError) as error:
         parse(text, NAMES)
     assert str(error.value).startswith(f"line {line}, column {column} of the expression: ")
     assert message in str(error.value)
 
 
-def test_a_number_is_no_condition() -> None:
+def test_a_number_is_not_a_condition() -> None:
     with pytest.raises(ExpressionError, match="expected a condition"):
         parse("angle", NAMES, condition=True)
 
 
-def test_a_name_of_two_things_is_refused_where_it_is_used() -> None:
+def test_an_ambiguous_name_is_refused_where_it_is_used() -> None:
     assert parse("angle", ["voltage", "angle", "voltage"]).slot == 1
     with pytest.raises(ExpressionError, match=r"column 5 .*'voltage' is both an observation and an actuator"):
         parse("1 + voltage", ["voltage", "angle", "voltage"])

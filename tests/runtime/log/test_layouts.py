@@ -50,7 +50,7 @@ def paths_in(path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("rig", RIGS)
-def test_every_path_of_the_foxglove_layout_is_in_a_log(rig: str, paths: Mapping[str, set[str]]) -> None:
+def test_every_path_in_the_foxglove_layout_exists_in_a_log(rig: str, paths: Mapping[str, set[str]]) -> None:
     layout = msgspec.json.decode(LAYOUTS.joinpath(f"foxglove-{rig}.json").read_bytes(), type=dict[str, Any])
     plotted = [p["value"] for c in layout["configById"].values() for p in c.get("paths", ())]
     topics = [c[key] for c in layout["configById"].values() for key in ("topicPath", "topicToRender") if key in c]
@@ -77,7 +77,7 @@ def test_every_panel_of_the_foxglove_layout_has_its_place(rig: str) -> None:
 
 
 @pytest.mark.parametrize("rig", RIGS)
-def test_every_curve_of_the_plotjuggler_layout_is_in_a_log(rig: str, paths: Mapping[str, set[str]]) -> None:
+def test_every_curve_in_the_plotjuggler_layout_exists_in_a_log(rig: str, paths: Mapping[str, set[str]]) -> None:
     root = ElementTree.fromstring(LAYOUTS.joinpath(f"plotjuggler-{rig}.xml").read_text())
     curves = [c.attrib["name"] for c in root.iter("curve")]
     assert len(curves) > 20

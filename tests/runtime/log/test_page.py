@@ -45,7 +45,7 @@ def test_the_program_on_the_page_prints_every_tick(tmp_path: Path) -> None:
     ]
 
 
-def test_every_field_of_a_step_is_in_its_table_and_none_that_there_is_not() -> None:
+def test_the_table_lists_exactly_the_fields_of_a_step() -> None:
     documented = [name for row in rows_after("### onrig.Step") for name in names_in_code(row[0])]
     [step] = StepMessages(PENDULUM.rig, behaviour=True, inputs=("cos_angle",)).file.messages
     assert sorted(documented) == sorted(f.name for f in step.fields)

@@ -41,7 +41,7 @@ class EndedProcessGroup(ProcessGroup):
         (ExitCode.INTERRUPTED, True, True),
     ],
 )
-def test_only_once_the_loop_has_ended_is_a_good_end_one_that_was_to_come(
+def test_a_successful_end_is_expected_only_once_the_loop_has_ended(
     tmp_path: Path, name: str, code: ExitCode, *, loop_has_ended: bool, restarts: bool
 ) -> None:
     process_group = EndedProcessGroup(tmp_path, code)

@@ -32,13 +32,13 @@ def test_it_earns_more_than_random_actions_with_several_actuators() -> None:
 
 
 @pytest.mark.parametrize(("cut_off_reward", "ends"), [(-1e4, False), (0.0, True)])
-def test_it_ends_an_episode_early_only_where_that_pays(cut_off_reward: float, ends: bool) -> None:
+def test_it_ends_an_episode_early_only_if_that_pays(cut_off_reward: float, ends: bool) -> None:
     model = msgspec.structs.replace(with_task(PENDULUM, terminate={"velocity": (-0.8, 0.8)}), steps=15)
     played = play_episodes(model, Effort(48, 10, 2), cut_off_reward, model.draw(2))
     assert (played.n_steps < 15).tolist() == [ends, ends]
 
 
-def test_it_knows_where_an_episode_starts_and_what_its_targets_will_be() -> None:
+def test_it_knows_the_start_and_the_future_targets_of_an_episode() -> None:
     velocity = {"kind": "distance", "observation": "velocity", "target": "wanted", "weight": 1}
     run = load_run(
         "pendulum",

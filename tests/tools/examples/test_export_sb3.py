@@ -68,7 +68,7 @@ def max_difference(config: RunConfig, network: list[nn.Module], model: bytes) ->
 
 @pytest.mark.parametrize("make_layers", [ddpg_layers, ppo_layers])
 @pytest.mark.parametrize("name", ["pendulum", "magman"])
-def test_the_rig_computes_what_torch_does(name: str, make_layers: Callable[[int, int], list[nn.Module]]) -> None:
+def test_the_rig_computes_the_same_as_torch(name: str, make_layers: Callable[[int, int], list[nn.Module]]) -> None:
     config = load(name, [])
     network = make_layers(len(config.rig.signals), len(config.rig.actuators))
     model = export_network(config, network)
@@ -83,7 +83,7 @@ def test_onrig_policy_check_accepts_it(tmp_path: Path, capsys: pytest.CaptureFix
     assert "accepted: policy 1 of run 'elsewhere' after 0 training steps" in capsys.readouterr().out
 
 
-def test_a_module_that_is_not_known_is_named() -> None:
+def test_an_unknown_module_is_named() -> None:
     with pytest.raises(ValueError, match="module 1, Softmax, is not supported"):
         export_network(CONFIG, [nn.Linear(2, 1), nn.Softmax(dim=1)])
 
@@ -122,7 +122,7 @@ def test_the_deciding_network_is_found_in_each_kind_of_policy() -> None:
     assert layer_names(actor_of(ppo)) == ["Linear", "ReLU", "Linear", "Hardtanh"]
 
 
-def test_what_would_be_lost_on_the_way_is_refused() -> None:
+def test_a_lossy_conversion_is_refused() -> None:
     mu = nn.Sequential(nn.Linear(2, 1), nn.Tanh())
     with pytest.raises(ValueError, match="the feature extractor Linear has parameters"):
         actor_of(Agent(actor__mu=mu, actor__features_extractor=nn.Linear(2, 2)))
@@ -188,7 +188,7 @@ def test_the_page_trains_with_options_that_exist() -> None:
     assert export_sb3.parser().parse_args(words[3:]).steps > 0
 
 
-def test_an_interrupted_training_leaves_the_best_so_far(
+def test_an_interrupted_training_keeps_the_best_so_far(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(export_sb3, "agent_for", lambda *arguments: Learner(interrupted_at=6000))
@@ -242,7 +242,7 @@ def test_a_configuration_without_a_twin_is_refused(tmp_path: Path, capsys: pytes
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
-def test_a_policy_of_stable_baselines3_decides_on_the_rig_as_it_does_at_home(tmp_path: Path, algorithm: str) -> None:
+def test_a_policy_of_stable_baselines3_decides_the_same_on_the_rig(tmp_path: Path, algorithm: str) -> None:
     pytest.importorskip("stable_baselines3")
     path = tmp_path / "sb3.onnx"
     assert export_sb3.main(["pendulum", str(path), "--algorithm", algorithm]) == 0

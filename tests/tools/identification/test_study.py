@@ -18,7 +18,7 @@ from onrig.tools.load import load
 
 
 @pytest.mark.study
-def test_a_fit_that_stops_early_does_not_turn_a_symmetric_plant_around() -> None:
+def test_a_fit_that_stops_early_does_not_reverse_a_symmetric_plant() -> None:
     """Twin 29's mirror image fits worse from the solution's own reflection than from its own start."""
     outcome = run_twin(load("pendulum-hardware", []), 0, 29)
     assert isinstance(outcome, Outcome)

@@ -63,14 +63,16 @@ def test_only_the_same_conditions_are_compared(tmp_path: Path) -> None:
     assert compare_with_baseline(all_results) == []
 
 
-def test_sampling_is_compared_with_uniform_and_with_the_uncorrected_for_the_same_retention(tmp_path: Path) -> None:
+def test_sampling_is_compared_with_uniform_and_with_the_uncorrected_variant_for_the_same_retention(
+    tmp_path: Path,
+) -> None:
     names = ("FIFO[Uniform]", "FIFO[PER]", "FIFO[PER+IS]", "FULL[PER]", "FULL[Uniform]")
     comparisons = compare_with_plainer_sampling(results(tmp_path, [cell(strategy=s) for s in names]))
     pairs = [(d.strategy, d.reference, round(d.final.value, 9)) for d in comparisons]
     assert pairs == [("FIFO[PER+IS]", "FIFO[PER]", 0.1), ("FULL[PER]", "FULL[Uniform]", -0.1)]
 
 
-def test_estimates_are_those_of_the_evaluation_and_tell_who_never_rose(tmp_path: Path) -> None:
+def test_estimates_match_the_evaluation_and_report_trials_that_never_rose(tmp_path: Path) -> None:
     def make_trial(trial_cell: Cell, seed: int) -> Trial:
         mu = np.full(trial_cell.config.episodes, 0.2)
         mu[10 + seed :] = 0.9 if seed < 3 else 0.7

@@ -17,6 +17,6 @@ def styled_classes() -> set[str]:
 
 
 @pytest.mark.parametrize("part", [Badge("completed", True), Badge("fault", False), Tile("3", "faults", True)])
-def test_each_class_of_a_part_is_styled(part: Badge | Tile) -> None:
+def test_each_css_class_of_a_part_is_styled(part: Badge | Tile) -> None:
     (names,) = re.findall(r'class="([^"]+)"', part.html())
     assert set(names.split()) <= styled_classes()

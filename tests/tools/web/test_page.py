@@ -176,7 +176,7 @@ CHARTS_SCRIPT: Final = """
 })()"""
 
 
-def test_no_line_runs_through_a_reset_or_a_turn_and_no_band_lies_on_another(
+def test_no_line_crosses_a_reset_or_a_turn_and_no_bands_overlap(
     run: tuple[subprocess.Popen[str], str, Path], browser: Browser
 ) -> None:
     browser.show(run[1], width=1280, height=900, is_dark=True)
@@ -191,7 +191,7 @@ def test_no_line_runs_through_a_reset_or_a_turn_and_no_band_lies_on_another(
     assert all(left >= span_end for (_, span_end), (left, _) in itertools.pairwise(spans))
 
 
-def test_a_time_plot_has_a_cursor_and_a_zoom_and_the_motion_a_pause(
+def test_a_time_plot_has_a_cursor_and_a_zoom_and_the_motion_can_be_paused(
     run: tuple[subprocess.Popen[str], str, Path], browser: Browser
 ) -> None:
     browser.show(run[1], width=1280, height=900, is_dark=True)

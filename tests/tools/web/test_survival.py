@@ -36,7 +36,7 @@ def page_process_of(run: subprocess.Popen[str]) -> Process:
     return Process(pid)
 
 
-def test_a_run_goes_on_when_its_page_is_killed(run: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_a_run_continues_when_its_page_is_killed(run: subprocess.Popen[str], tmp_path: Path) -> None:
     assert run.stdout is not None
     find_address(run.stdout)
     page = page_process_of(run)

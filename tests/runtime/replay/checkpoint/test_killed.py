@@ -59,7 +59,7 @@ def spawner() -> Iterator[WriterSpawner]:
 
 @pytest.mark.parametrize("killed_by", ["itself", "another"])
 @pytest.mark.parametrize("retention", ["FIFO", "TDE(1.0)"])
-def test_a_killed_writer_leaves_all_that_it_said_was_on_disk(
+def test_a_killed_writer_leaves_everything_it_reported_on_disk(
     tmp_path: Path, spawner: WriterSpawner, retention: str, killed_by: str
 ) -> None:
     rng = random.Random(f"{retention} {killed_by}")

@@ -81,7 +81,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordingD
 
 
 @pytest.mark.parametrize("retention", ["FIFO", "TDE(1.0)", "Expl(0.7)"])
-def test_a_power_cut_costs_at_most_what_was_not_on_disk_yet(
+def test_a_power_cut_costs_only_what_was_not_yet_on_disk(
     tmp_path: Path, disk: RecordingDisk, monkeypatch: pytest.MonkeyPatch, retention: str
 ) -> None:
     # Small enough segments that each kind of write happens: first, appended, another segment, another generation.
