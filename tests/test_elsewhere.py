@@ -1,4 +1,4 @@
-"""What needs no real time imports and works without the modules that only Unix has."""
+"""Code that needs no real time can be imported and works without the modules that only Unix has."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ for name in HIDDEN:
     sys.modules.pop(name, None)
 sys.meta_path.insert(0, Hide())
 """
-"""Start of a program for which these modules do not exist."""
+"""Start of a program in which these modules do not exist."""
 _MODULES: Final = (
     *("check", "settings", "report", "reports.run.report", "reports.experiment", "policy", "evaluate", "run"),
     *("experiments.experiment", "experiments.runner", "identification.identify", "api.run_data"),

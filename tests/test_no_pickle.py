@@ -15,7 +15,7 @@ SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob
 
 
 def offences(source: str) -> Iterator[str]:
-    """What in this source loads pickles."""
+    """Code in this source that loads pickles."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]

@@ -43,7 +43,7 @@ def test_git_preserves_the_links_and_so_do_its_archives(tmp_path: Path) -> None:
 
 
 def test_a_plain_clone_resolves_its_own_imports(source: Path, tmp_path: Path) -> None:
-    """Without an installation: from its root, and from elsewhere by PYTHONPATH."""
+    """Without an installation: from its root, and from other folders through PYTHONPATH."""
     code = "import onrig.runtime.run_config as r, onrig.tools.cli as c; print(r.__file__, c.__file__)"
     for folder, path in ((source, "."), (tmp_path, str(source))):
         done = subprocess.run(
@@ -82,7 +82,7 @@ def built(source: Path, out: Path, **environment: str) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this tree, whose libraries are not optimised: that takes most of a minute."""
+    """The wheel of this tree, with unoptimised libraries: optimising them takes most of a minute."""
     folder = tmp_path_factory.mktemp("wheel")
     if (gcc := shutil.which("gcc")) is None:
         return built(source, folder)
@@ -105,7 +105,7 @@ def sources(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The scripts of an environment that has the wheel, and from this one the libraries alone."""
+    """The scripts of an environment that has the wheel, with only the libraries of this one."""
     return environment_with(wheel, tmp_path_factory.mktemp("environment"))
 
 
@@ -124,7 +124,7 @@ def environment_with(wheel: Path, folder: Path) -> Path:
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Path:
-    """The folder of a user who has modules of their own."""
+    """The folder of a user with their own modules."""
     for name in (*FOLDERS, "tests"):
         (tmp_path / f"{name}.py").write_text("raise ImportError('a file of its user\\'s')\n")
     return tmp_path
@@ -135,7 +135,7 @@ def in_folder(folder: Path, *command: object) -> str:
 
 
 def said_in(folder: Path, *command: object, code: int | None = 0) -> subprocess.CompletedProcess[str]:
-    """Run a command; ``code``: the exit code that it must have, None for any."""
+    """Run a command; ``code``: the required exit code, None for any."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     done = subprocess.run(
         [*map(str, command)], cwd=folder, env=environment, capture_output=True, text=True, check=False

@@ -1,4 +1,4 @@
-"""Functions and constructors that one can hold in mind."""
+"""Functions and constructors of comprehensible size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_PARAMETERS = 8
 
 
 def faults(source: str) -> Iterator[str]:
-    """Functions of more lines, and constructors of more parameters, than there may be."""
+    """Maximum number of lines of a function, and of parameters of a constructor."""
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue

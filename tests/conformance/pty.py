@@ -1,4 +1,4 @@
-"""A device process behind a pseudo terminal or a socket: faults on demand, and what it can tell of its host."""
+"""A device process behind a pseudo terminal or a socket: faults on demand, and what it can detect about its host."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.lab.rig.processes import Process, until
 
 @pytest.mark.usefixtures("device_process")
 class OnPty:
-    """How to connect, and what holds for every device that sees its line."""
+    """How to connect, and properties of every device that can see its line being closed."""
 
     period_us: int
     pace: ClassVar[str]

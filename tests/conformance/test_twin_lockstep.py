@@ -1,4 +1,4 @@
-"""The twin's device keeps the protocol, in virtual time: lockstep, and at its own pace."""
+"""The twin's device complies with the protocol, in virtual time: lockstep, and at its own pace."""
 
 from __future__ import annotations
 

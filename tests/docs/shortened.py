@@ -10,7 +10,7 @@ from typing import Final
 from tests.lab.rig.run import UNHURRIED
 
 PORT: Final = "/dev/ttyUSB0"
-"""Stands for a device in the documentation; a twin in the tests."""
+"""Represents a device in the documentation; a twin in the tests."""
 _REAL_TIME: Final = re.compile(r"device\.pace=\{?(realtime|scaled)")
 _LOOKED_AT: Final = "figure-12-quick"
 """The one experiment that is executed, and ``_ONE_CELL`` of it."""
@@ -39,10 +39,10 @@ def shortened(arguments: list[str], before: Sequence[list[str]]) -> list[str] | 
     if verb == "experiment":  # hours of computing; tests/tools/experiments looks at all of them and runs small ones
         if rest[0] != _LOOKED_AT or "--only" in rest or any(words[0] == "experiment" for words in before):
             return None
-        # Of one cell: it times every kind.
+        # One cell: every kind is timed.
         return ["experiment", *rest, *([] if "--dry-run" in rest else ["--dry-run"]), *_ONE_CELL]
     if verb == "report" and rest[0].startswith("docs/experiments/data/"):
-        return None  # tests/docs/test_kept_trials.py reads what is kept
+        return None  # tests/docs/test_kept_trials.py reads the kept trials
     if verb == "bench":
         return None if any(words[0] == "bench" for words in before) else _bench(rest)
     if verb == "doctor":
@@ -86,7 +86,7 @@ def _executed_run(words: list[str]) -> bool:
 
 
 def _bench(rest: list[str]) -> list[str] | None:
-    """One second at a low rate, beside nothing; the others take minutes however short."""
+    """One second at a low rate, without peers; the others take minutes even if shortened."""
     if rest[0] != "loop" or "--device" in rest or "--against" in rest:
         return None
     less = {"--seconds": "1", "--rate": "50"}

@@ -1,4 +1,4 @@
-"""The camera of docs/examples/camera: checked, refused, shown on its page; tests/processes drives it."""
+"""The camera of docs/examples/camera: checked, refused, shown on its page; tests/processes runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples of docs/examples: checked, run to the end, replayed, reported; what they learn is a study's figure."""
+"""The examples of docs/examples: checked, run to the end, replayed, reported; a study measures what they learn."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ BRIEF = (
 
 @pytest.fixture(autouse=True)
 def _apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plants in files are registered for the process, and their trust is in its environment: for one test here."""
+    """Undo after each test: plants in files are registered for the process, and their trust is in its environment."""
     monkeypatch.setattr(registry, "_plugin_files", {group: {} for group in registry.GROUPS})
     monkeypatch.setenv("ONRIG_TRUST", "")
 
 
 @pytest.fixture(params=NAMES)
 def example(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of an example, the working directory."""
+    """A copy of an example as the working directory."""
     name = str(request.param)
     if "mujoco" in (EXAMPLES / name / "run.yaml").read_text():
         pytest.importorskip("mujoco")

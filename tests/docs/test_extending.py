@@ -1,4 +1,4 @@
-"""The pieces of docs/extending.md, as an installed package, as files beside a configuration, and in Onrig's tree."""
+"""The pieces of docs/extending.md, as an installed package, as files next to a configuration, and in Onrig's tree."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ blocks:
 
 
 class Lab:
-    """A folder with the configuration, and what runs in it."""
+    """A folder with the configuration, and the pieces that run in it."""
 
     def __init__(self, folder: Path, site: Path | None) -> None:
         self.folder = folder
@@ -96,7 +96,7 @@ def written(folder: Path, names: list[str]) -> Path:
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Lab:
-    """The pieces as an installed package, and a finished run of them."""
+    """The pieces as an installed package, and a finished run with them."""
     folder = tmp_path_factory.mktemp("package")
     site, source = folder / "site", written(folder / "source", [*PIECES, "pyproject.toml"])
     install = ["pip", "install", "-q", "--no-index", "--no-deps", "--no-build-isolation", "--target", str(site)]
@@ -110,7 +110,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Lab:
 
 @pytest.fixture
 def files(tmp_path: Path) -> Lab:
-    """The pieces as files beside the configuration."""
+    """The pieces as files next to the configuration."""
     return Lab(written(tmp_path / "files", [*PIECES, "lab.yaml"]), None)
 
 

@@ -1,4 +1,4 @@
-"""What pages, the Makefile and the container import, exists: no tool that renames looks there."""
+"""Modules imported by pages, the Makefile and the container exist: refactoring tools do not check them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The trials behind the published pages: there, readable by this version, and small enough for the repository."""
+"""The trials behind the published pages: present, readable by this version, and small enough for the repository."""
 
 from __future__ import annotations
 

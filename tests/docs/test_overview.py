@@ -1,4 +1,4 @@
-"""The numbers of docs/overview.md, beside the run that the page takes them from."""
+"""The numbers of docs/overview.md, compared with the run that they come from."""
 
 from __future__ import annotations
 

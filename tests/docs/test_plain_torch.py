@@ -1,4 +1,4 @@
-"""The algorithm of docs/plain-torch.md, as a file beside its run."""
+"""The algorithm of docs/plain-torch.md, as a file next to its run."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ PAGES = sorted(
     if path.name != "CHANGELOG.md"
 )
 PAPER_BY_NUMBER = re.compile(r"(?<!\d )(?<![\w.,#:\-/=])00[0-4](?=(?:'s)?(?: |$|[,.;:)](?:\s|$|§)))")
-"""A number that only stands for a paper where a list of papers is at hand; thousands and colours are none."""
+"""A number that names a paper, which needs a list of papers; thousands and colours do not match."""
 PAGES_ELSEWHERE = re.compile(r"\b(?:METHODS|ARCHITECTURE|TRAPS|SEAMS|HOUSE|INTERFACE)\b")
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)(?:#[^)]*)?\)")
 NAMED_PATH = re.compile(

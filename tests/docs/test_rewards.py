@@ -1,4 +1,4 @@
-"""The rewards of docs/your-rig.md are tasks of rigs as their first lines describe them."""
+"""The rewards of docs/your-rig.md are valid tasks for the rigs described in their first lines."""
 
 from __future__ import annotations
 

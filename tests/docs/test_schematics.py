@@ -1,4 +1,4 @@
-"""Pins have one home, the firmware's headers: schematics and tables agree with them."""
+"""Pins are defined once, in the firmware's headers: schematics and tables agree with them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 RIGS = {"pendulum": 0, "magman": 1}
-"""Place of each rig in the table of docs/wiring.md."""
+"""Position of each rig in the table of docs/wiring.md."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Tables in the documentation list what the code has."""
+"""Tables in the documentation match the code."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ SECOND_NS = 1_000_000_000
 
 @pytest.fixture
 def ends(request: pytest.FixtureRequest) -> Iterator[tuple[CanTransport, CanTransport]]:
-    """The host's and the device's."""
+    """The host's bus and the device's."""
     line = Can(channel=request.node.name, interface="virtual")
     both = line.open_end(line.command_id, line.state_id), line.open_end(line.state_id, line.command_id)
     yield both

@@ -34,7 +34,7 @@ def safe(frame: int) -> State:
 
 
 def stream(device: FakeDevice, *states: State) -> None:
-    """Frames to come, one every 20 ms, once the line has been opened."""
+    """Pending frames, one every 20 ms, once the line has been opened."""
     begin_ns = device._clock.monotonic_ns()
     device.arrivals += [(begin_ns + 20_000_000 * n, device.wire(s)) for n, s in enumerate(states, 1)]
 
@@ -92,7 +92,7 @@ def test_a_device_that_still_sends_no_frame_is_unconfirmed(device: FakeDevice, c
 
 
 def test_a_response_to_an_older_request_is_not_taken_for_ours(device: FakeDevice, clock: VirtualClock) -> None:
-    for _ in range(2):  # the same request, byte for byte: without a hello it would not be carried out
+    for _ in range(2):  # the same request, byte for byte: without a hello it would not be executed
         stream(device, safe(1), safe(2), safe(3))
         disarm(device.line, clock)
     assert [op for op, _ in device.acted] == [*ASKED, *ASKED]

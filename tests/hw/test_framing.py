@@ -1,4 +1,4 @@
-"""Behaviour of frames and of the reader that finds them in a byte stream."""
+"""Frames, and the reader that finds them in a byte stream."""
 
 from collections.abc import Callable
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Round trips of the message values, and what is refused."""
+"""Round trips of the message values, and refusals."""
 
 import pytest
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""hw/PROTOCOL.md says what the code does: its tables, its C code and its test vectors."""
+"""hw/PROTOCOL.md matches the code: its tables, its C code and its test vectors."""
 
 import ast
 import ctypes
@@ -68,7 +68,7 @@ def vectors() -> list[Vector]:
 
 
 def value(text: str, kind: object) -> Value:
-    """Parse a field by the annotation of its NamedTuple."""
+    """Parse a field according to the annotation of its NamedTuple."""
     if kind == "str":
         return text
     if kind == "bytes":

@@ -75,7 +75,7 @@ def test_without_renewals_it_is_safe_after_the_lease_and_a_period() -> None:
 
 
 def test_the_policy_keeps_acting_while_renewals_are_late() -> None:
-    """A host that is late in four of five periods: the pendulum does not notice."""
+    """The host is late in four of five periods, without an effect on the pendulum."""
     bench = Bench()
     frames = bench.renewed()
     states = list(islice(frames, 200))

@@ -1,4 +1,4 @@
-"""Lines over sockets: bounded waits, one line for each error, whole frames of datagrams."""
+"""Lines over sockets: bounded waits, one line per error, complete frames in datagrams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a session tells its tap: every whole frame, both ways."""
+"""What a session reports to its tap: every complete frame, in both directions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STATES, COMMANDS = StateLayout(2, 1), CommandLayout(1)
 
 
 class Bench:
-    """A connected session whose frames are kept."""
+    """A connected session whose frames are recorded."""
 
     def __init__(self) -> None:
         self.frames: list[tuple[int, bytes]] = []

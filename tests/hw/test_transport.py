@@ -1,4 +1,4 @@
-"""Behaviour of the transports, on real pseudo terminals where there is a descriptor."""
+"""The transports, on real pseudo terminals where there is a descriptor."""
 
 import contextlib
 import errno
@@ -60,7 +60,7 @@ def test_waiting_data_are_also_read_without_a_timeout(pty: tuple[int, str]) -> N
     master, path = pty
     port = open_port(path)
     os.write(master, b"ab")
-    assert read_exactly(port, 1)[:1] == b"a"  # the line discipline has passed them on by now
+    assert read_exactly(port, 1)[:1] == b"a"  # by now the line discipline has passed them on
     port.close()
 
 

@@ -158,7 +158,7 @@ def td3_update(state: State, config: Td3Config, data: Data, normal: Vector) -> V
 
 
 class BehaviourSample(NamedTuple):
-    """A squashed Gaussian action and its log-probability, with what leads back from them."""
+    """A squashed Gaussian action and its log-probability, with the intermediate values for backpropagation."""
 
     action: Vector
     log_pi: Vector

@@ -31,7 +31,7 @@ CAPACITY = 64
 
 
 def agent(strategy: str = "FIFO[Uniform]", seed: int = 0, n_stored: int = CAPACITY) -> Agent:
-    """An agent on a memory of made-up experiences."""
+    """An agent with a memory of made-up experiences."""
     config = msgspec.structs.replace(RUN, seed=seed, episodes=10, selection=Selection(strategy, CAPACITY))
     mirror = Mirror(CAPACITY, Layout(2, 1), cyclic=strategy.startswith("FIFO"))
     ners = NersSettings(hidden=(8, 6), score=(5,))
@@ -45,7 +45,7 @@ def agent(strategy: str = "FIFO[Uniform]", seed: int = 0, n_stored: int = CAPACI
 
 
 def learn_and_collect(agent: Agent, updates: int) -> tuple[list[int], list[int], list[float]]:
-    """What was replayed: slots, generations and |TD errors| in order."""
+    """Replayed slots, generations and |TD errors| in order."""
     batches = list(agent.learn(updates))
     slots, generations = (np.concatenate(column).tolist() for column in list(zip(*batches, strict=True))[:2])
     ((td),) = np.concatenate([batch.values for batch in batches], axis=1).tolist()
@@ -113,7 +113,7 @@ def test_policies_have_the_next_id_and_the_contract_of_the_rig() -> None:
         metadata = {p.key: p.value for p in onnx.load_from_string(model).metadata_props}
         contract = json.loads(metadata[METADATA_KEY])
         assert (contract["policy_id"], contract["parent_run"], contract["training_step"]) == (policy_id, "run-7", 5)
-        a.newest_policy_id = policy_id  # the rig took it
+        a.newest_policy_id = policy_id  # the rig accepted it
         assert (contract["rig"], contract["rate_hz"]) == (RUN.rig.name, RUN.rate_hz)
 
 
@@ -315,7 +315,7 @@ def test_batches_of_a_memory_without_an_identity_are_not_learned_twice() -> None
 
 
 def _refer_agent(seed: int) -> tuple[Agent, Mirror]:
-    """An agent under ReF-ER on a memory that tells of the policies that acted."""
+    """An agent under ReF-ER with a memory that includes the behaviour policies."""
     config = msgspec.structs.replace(
         RUN, seed=seed, episodes=10, exploration=OwnNoise(), selection=Selection(capacity=64)
     )

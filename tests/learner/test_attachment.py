@@ -1,4 +1,4 @@
-"""Mirror and TD errors over a network that delays, stalls and cuts: no duplicates, no losses, no restart."""
+"""Mirror and TD errors over a network that delays, stalls and disconnects: no duplicates, no losses, no restart."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_a_frozen_line_is_waited_out_and_its_repeated_requests_do_no_harm(
 
 
 def test_a_slow_learner_skips_overwritten_experiences_and_becomes_exact_again(rig: Rig) -> None:
-    """What is not fetched is not queued: the buffer itself is what the mirror catches up from."""
+    """Unfetched data are not queued: the mirror catches up from the buffer itself."""
     link = make_attachment(rig.end.endpoints[0])
     rig.learner(link.attach)
     rig.serve_until_idle()

@@ -1,4 +1,4 @@
-"""Updates owed in real time: none is lost below the bound, and portions are bounded in time."""
+"""Updates due in real time: none is lost below the bound, and portions are bounded in time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What check asks of foreign pieces holds for Onrig's own, and a piece that breaks it is told so."""
+"""Onrig's own pieces pass the checks for third-party ones, and a piece that violates them is reported."""
 
 from __future__ import annotations
 

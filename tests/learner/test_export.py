@@ -44,14 +44,14 @@ def _contract(rig: Rig) -> PolicyContract:
 
 
 def _scale_last_layer(algorithm: Ddpg | Dqn, name: str) -> None:
-    """Let the last layer's weights of a network be as large as after training."""
+    """Scale the last layer's weights of a network as after training."""
     state = algorithm.state()
     last_layer = max(field for field in state if field.startswith(f"{name}/weight"))
     algorithm.restore({**state, last_layer: np.asarray(state[last_layer], np.float32) * 1000.0})
 
 
 def _ddpg(rig: Rig) -> Ddpg:
-    """An actor as it might be after training: outputs over the whole range, some of them saturated."""
+    """An actor as after training: outputs over the complete range, some of them saturated."""
     n, m = len(rig.observations), len(rig.actuators)
     ddpg = Ddpg(DdpgConfig(), n, m, [np.random.default_rng(1)])
     _scale_last_layer(ddpg, "actor")
@@ -69,7 +69,7 @@ def test_the_model_equals_the_torch_actor(rig: Rig) -> None:
     ddpg = _ddpg(rig)
     model = export_policy(ddpg.actor_layers(0), _contract(rig))
     low, high = (np.array([getattr(o, end) for o in rig.observations]) for end in ("low", "high"))
-    # Beyond the range too: normalised observations are not clipped.
+    # Also beyond the range: normalised observations are not clipped.
     observations = np.random.default_rng(2).uniform(1.5 * low - 0.5 * high, 1.5 * high - 0.5 * low, (400, len(low)))
     observations = observations.astype(np.float32).astype(np.float64)
     normalised_states = (observations - 0.5 * (low + high)) / (0.5 * (high - low))
@@ -118,7 +118,7 @@ def test_the_same_policy_gives_the_same_bytes() -> None:
 def test_a_squashed_gaussian_equals_the_torch_actor_with_and_without_noise(rig: Rig, kind: type[SacConfig]) -> None:
     n, m = len(rig.observations), len(rig.actuators)
     sac = Sac(kind(hidden=(24, 17), batch=16, log_std=(-3.0, 0.5)), n, m, [np.random.default_rng(3)])
-    sac.update(minibatches(np.random.default_rng(4), (30, 1, 16), n, m))  # moves the statistics of batches
+    sac.update(minibatches(np.random.default_rng(4), (30, 1, 16), n, m))  # changes the statistics of batches
     contract = contract_for(rig, 50.0, policy_id=7, parent_run="", training_step=0, behaviour=SQUASHED_GAUSSIAN)
     model = sac.policy_graph(0, contract)
     rng = np.random.default_rng(2)

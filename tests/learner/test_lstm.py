@@ -1,4 +1,4 @@
-"""LSTM networks against torch's own, over windows of a memory, and as policies of a rig."""
+"""LSTM networks compared with torch's, over windows of a memory, and as policies of a rig."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Floats = NDArray[np.floating]
 
 
 class CellNets:
-    """Cells of some trials, each drawn from its seed."""
+    """Cells of some trials, each initialised from its seed."""
 
     def __init__(self, seeds: list[int], n: int = N, m: int = M, units: tuple[int, ...] = UNITS) -> None:
         self.state = Layout()
@@ -81,7 +81,7 @@ def _sigmoid(x: Floats) -> Floats:
 
 
 def _torch_lstm(layers: list[tuple[Floats, Floats]]) -> tuple[list[torch.nn.LSTM], torch.Tensor, torch.Tensor]:
-    """The same weights in cells of torch; ours have one bias where these have two."""
+    """The same weights in torch cells; ours have one bias where these have two."""
     *cells, (weight, bias) = layers
     torch_cells, inputs = [], N
     for (w, b), units in zip(cells, UNITS, strict=True):

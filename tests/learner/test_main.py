@@ -1,4 +1,4 @@
-"""The learner's process: what it does about the end of a link."""
+"""The learner's process: its reaction to the end of a link."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from onrig.runtime.run_loading import load_run
 
 
 class LearnerProcessStub:
-    """One that ends as told, and notes what is asked of it."""
+    """Process that ends as specified, and records its calls."""
 
     outcomes: list[tuple[Exception | None, bool]]
     calls: list[str]

@@ -14,7 +14,7 @@ CAPACITY, N, M = 16, 2, 1
 
 
 def insert(storage: Storage, count: int, rng: np.random.Generator) -> None:
-    """Write so many experiences: in turn, or anywhere once the buffer is full."""
+    """Write ``count`` experiences: in turn, or anywhere once the buffer is full."""
     for _ in range(count):
         slot = storage.inserted % CAPACITY
         if not storage.cyclic and storage.inserted >= CAPACITY:

@@ -1,4 +1,4 @@
-"""Handling of the rig's verdicts by a learner."""
+"""A learner's handling of the rig's verdicts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onrig.runtime.link.messages import RATE, Accepted, Offer, ReplyMessage, Rul
 
 
 class LinkStub:
-    """Answers offers as it is told."""
+    """Answers offers as specified."""
 
     def __init__(self, *answers: ReplyMessage) -> None:
         self.answers = list(answers)

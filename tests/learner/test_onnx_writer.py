@@ -1,4 +1,4 @@
-"""Exported models beside the onnx library, which checks them and writes the same bytes."""
+"""Exported models compared with the onnx library, which checks them and writes the same bytes."""
 
 from __future__ import annotations
 

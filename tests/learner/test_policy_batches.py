@@ -17,7 +17,7 @@ def memory(capacity: int = 20, *, cyclic: bool = True) -> Storage:
 
 
 def gather(storage: Storage, policy: int, episode: int, steps: range, flags: dict[int, Flag] | None = None) -> None:
-    """Write steps of an episode, each from (episode, step) to the next; the step is the action drawn, too."""
+    """Write steps of an episode, each from (episode, step) to the next; the step is also the drawn action."""
     for step in steps:
         storage.insert(
             storage.inserted % storage.capacity,
@@ -41,7 +41,7 @@ def gather(storage: Storage, policy: int, episode: int, steps: range, flags: dic
         ([1, 1, 1], NextBatch(0, True)),
         ([1, 1, 2], NextBatch(2, False)),
         ([1, 1, 2, 2, 2, 2, 3], NextBatch(2, True)),
-        ([2, 1, 1, 2, 2], NextBatch(3, False)),  # one that was rolled back, and its predecessor
+        ([2, 1, 1, 2, 2], NextBatch(3, False)),  # a rolled-back policy, and its predecessor
     ],
 )
 def test_a_batch_comes_from_one_policy_with_enough_experiences(policies: list[int], expected: NextBatch) -> None:
@@ -58,7 +58,7 @@ def test_experiences_gathered_during_learning_wait_until_another_policy_takes_ov
     assert first_id == 0
     assert batch.observation[0, 0, :, 1].tolist() == [0, 1, 2, 3]
     assert batches.n_dropped == 0
-    gather(storage, 1, 2, range(2))  # still the same policy: with the two before they are four
+    gather(storage, 1, 2, range(2))  # still the same policy: together with the two before there are four
     ((batch, _),) = batches.take_complete()
     assert batch.observation[0, 0].tolist() == [[1, 4], [1, 5], [2, 0], [2, 1]]
     gather(storage, 1, 2, range(2, 4))
@@ -74,7 +74,7 @@ def test_a_chain_ends_at_the_end_of_the_episode_and_at_a_missing_experience() ->
     gather(storage, 7, 2, range(2))
     gather(storage, 7, 2, range(3, 5), {4: Flag.TERMINATED})
     gather(storage, 7, 3, range(2))
-    gather(storage, 7, 3, range(2))  # cut short by a fault, and begun again under the same number
+    gather(storage, 7, 3, range(2))  # ended early by a fault, and restarted under the same number
     ((batch, _),) = PolicyBatches(storage, 10).take_complete()
     assert np.flatnonzero(batch.truncated).tolist() == [1, 3, 7]
     assert np.flatnonzero(batch.terminated).tolist() == [5]

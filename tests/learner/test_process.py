@@ -41,7 +41,7 @@ EPISODES = 2
 
 @pytest.fixture(autouse=True)
 def disable_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do all updates in a row, however long they take."""
+    """Make all updates at once, however long they take."""
     monkeypatch.setattr(backlog, "PORTION_DURATION_S", 1e6)
     monkeypatch.setattr(backlog, "_INITIAL_PORTION", 1_000_000)
 
@@ -58,7 +58,7 @@ class Rig:
         self.run_identity = ""
         self.offers: list[Offer] = []
         self.feedback_counts: list[int] = []
-        """Experiences in each message of feedback."""
+        """Number of experiences in each feedback message."""
         self.done_requests: list[Done] = []
         self.refuses_results = False
         """Whether it refuses feedback."""
@@ -104,7 +104,7 @@ class Rig:
 
 
 def learner(rig: Rig, strategy: str, folder: Path, **settings: float) -> LearnerProcess:
-    """A learner that will run on ``rig``, whose clock it has."""
+    """A learner that will run on ``rig`` and shares its clock."""
     config = load_run("pendulum")
     config = msgspec.structs.replace(config, episodes=EPISODES, selection=Selection(strategy, CAPACITY))
     update_schedule = {} if "updates_per_transition" in settings else {"updates_per_episode": 3}
@@ -125,7 +125,7 @@ def run_learner(rig: Rig, strategy: str, folder: Path, **learner_settings: float
 
 
 def save_state_after(steps: list[int], strategy: str, folder: Path) -> dict[str, object]:
-    """State that a learner in lockstep saves when the memory grows so."""
+    """State saved by a learner in lockstep when the memory grows in these steps."""
     process = run_learner(Rig(steps), strategy, folder)
     path = folder / "last.npz"
     process.agent.save(path)
@@ -147,9 +147,9 @@ def test_in_lockstep_the_size_of_each_pull_does_not_matter(strategy: str, tmp_pa
 
 def test_a_learner_that_is_behind_offers_a_policy_every_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{__name__}.EPISODES", 10)
-    rig = Rig([WRITES_PER_EPISODE * 10], lockstep=False)  # ten episodes have ended when it looks for the first time
+    rig = Rig([WRITES_PER_EPISODE * 10], lockstep=False)  # ten episodes have ended at its first poll
     run_learner(rig, "FIFO[Uniform]", tmp_path).close()
-    # The first one at the start; then every third, since each takes 0.4 s; and that of the last.
+    # The first one at the start; then every third, since each takes 0.4 s; and the last.
     assert [offer.updates for offer in rig.offers] == [0, 9, 18, 27, 30]
 
 
@@ -310,7 +310,7 @@ def test_a_memory_restored_from_its_checkpoint_makes_updates_due_only_for_later_
 
 
 class PolicyRig(Rig):
-    """One whose experiences tell of the policies that acted, each of which acts from the next experience on."""
+    """A rig whose experiences include the behaviour policies, each of which acts from the next experience."""
 
     CAPACITY = 100
 
@@ -328,7 +328,7 @@ class PolicyRig(Rig):
 
 
 def run_on_policy(rig: PolicyRig, folder: Path) -> LearnerProcess:
-    """A learner of batches of 24 after its run on ``rig``."""
+    """A learner with batches of 24 after its run on ``rig``."""
     ppo = {"hidden": [4], "steps": 24, "batch": 8, "epochs": 1}
     config = msgspec.structs.replace(
         load_run("pendulum"),
@@ -370,7 +370,7 @@ def test_in_real_time_a_batch_is_learned_as_soon_as_it_is_complete(tmp_path: Pat
     rig = PolicyRig([20, 5, 30, 65], lockstep=False)
     process = run_on_policy(rig, tmp_path)
     process.close()
-    # At 25, 55 (24 of the second policy's 30 are whole) and twice at 120 (65 of the third, after the first two's rest).
+    # At 25, 55 (24 of the second policy's 30 are complete), twice at 120 (65 of the third, after the rest of two).
     assert [offer.updates for offer in rig.offers] == [0, 3, 6, 12]
     assert process.agent.batches.n_dropped == 1 + 6
 

@@ -69,7 +69,7 @@ def test_every_bit_of_a_state_is_checked(tmp_path: Path) -> None:
         damaged = bytearray(data)
         damaged[position] ^= 0x10
         states.path(5).write_bytes(damaged)
-        if state_fault(states.path(5), "") is None:  # an attribute of the archive: the state is the same
+        if state_fault(states.path(5), "") is None:  # an attribute of the archive: the state is unchanged
             a, b = agent(), agent()
             assert a.restore(states.path(5))
             states.path(5).write_bytes(data)

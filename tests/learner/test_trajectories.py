@@ -19,7 +19,7 @@ RETENTIONS = ("FIFO", "FULL", "Resv", "TDE(1.0)", "Expl(1.0)")
 
 
 class FilledMemory:
-    """A memory of one trial that is fed episodes, its trajectories, and what is stored, by search."""
+    """A memory of one trial that is fed episodes, its trajectories, and a search through its contents."""
 
     def __init__(self, retention: str, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
@@ -33,7 +33,7 @@ class FilledMemory:
         return is_same
 
     def add(self, episode: int, steps: list[int], batch_size: int, attempt: int = 0, *, is_late: bool = False) -> None:
-        """Offer these steps of an episode; trajectories hear of so many at once, or late and in any order."""
+        """Offer these steps of an episode; trajectories receive ``batch_size`` at a time, or all late and shuffled."""
         slots: list[int] = []
         for n, step in enumerate(steps):
             slot = self._keeper.place()
@@ -60,7 +60,7 @@ class FilledMemory:
         )
 
     def search_chain(self, slot: int, n: int, direction: int = 1) -> list[int]:
-        """The chain from a slot on, found by looking through everything."""
+        """The chain from a slot, found by exhaustive search."""
         chain = [slot]
         s = self.storage
         while len(chain) < n:
@@ -146,7 +146,7 @@ def test_trials_are_separate_and_slots_without_a_key_have_no_neighbours() -> Non
 
 
 def test_they_stay_within_their_stated_bytes() -> None:
-    capacity = 22_000  # of those, about the worst: the table of the slots has just grown
+    capacity = 22_000  # about the worst number: the table of the slots has just grown
     tracemalloc.start()
     trajectories = Trajectories(1, capacity, lambda trial, segment_start, second: np.ones(len(segment_start), np.bool_))
     trajectories.on_write(0, np.arange(capacity), experience_keys(np.full(capacity, 7), np.arange(capacity)))

@@ -1,4 +1,4 @@
-"""A camera whose process is killed or stopped: the rig is safe, and the run goes on once images come again."""
+"""A camera whose process is killed or stopped: the rig is safe, and the run continues once images arrive again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.lab.rig.seen import CAMERA, MAX_AGE_S, seen_run, twin
 from tests.processes.test_stop import onrig, transitions
 
 SLACK_S = 5.0
-"""Longer than a busy machine keeps the loop waiting."""
+"""Longer than a busy machine delays the loop."""
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def port(tmp_path: Path) -> Iterator[str]:
 
 
 def goes_on(run: Run, ticks: int) -> bool:
-    """Whether more than a frame or two followed on a request to resume."""
+    """Resume if necessary; returns whether the loop has made more than a frame or two since."""
     if run.word(Word.STATE) == State.FAULT:
         onrig("resume", str(run.folder))
     return run.word(Word.TICK) > ticks + 50
@@ -42,7 +42,7 @@ def test_without_images_the_rig_is_safe_until_an_operator_resumes(
     with seen_run(tmp_path, port) as run:
         run.until(lambda: run.word(Word.TICK) > 50, "the loop to go on")
         camera, emulated = run.child(CAMERA), source.read_text()
-        source.write_text("raise SystemExit(3)\n")  # a process that is started again finds no camera
+        source.write_text("raise SystemExit(3)\n")  # a restarted process finds no camera
         camera.kill(signum)
         killed_s = time.monotonic()
         run.until(lambda: run.word(Word.STATE) == State.FAULT, "the missing images to be noticed")

@@ -1,4 +1,4 @@
-"""A policy that sees images: killed and resumed it ends as the undisturbed run; replay, evaluation and data agree."""
+"""A policy with image inputs: killed and resumed it ends like the undisturbed run; replay and evaluation agree."""
 
 from __future__ import annotations
 

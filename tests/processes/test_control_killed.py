@@ -1,4 +1,4 @@
-"""A loop that dies or hangs: the device goes safe by itself, and the run ends."""
+"""A loop that dies or hangs: the device becomes safe by itself, and the run ends."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from tests.lab.rig.run import ENDLESS, Run
 from tests.processes.tap import Tap
 
 LEASE = 20
-"""Periods; longer than a busy machine keeps the loop waiting."""
+"""Periods; longer than a busy machine delays the loop."""
 SAFE = (0,)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A run folder and its shared memory with a policy in the slot; nobody supervises, nobody drains the ring."""
+    """A run folder and its shared memory with a policy in the slot, without a supervisor or a reader of the ring."""
     settings = [
         "realtime.priority=0",
         "realtime.lock_memory=false",
@@ -78,7 +78,7 @@ def acted_on(state: State) -> bool:
 
 
 def check_lease(states: list[State]) -> None:
-    """The last of the states is the first with a fault: exactly one lease after the last command, whatever else."""
+    """Check that the last state is the first one with a fault, exactly one lease after the last command."""
     state = states[-1]
     answered = max(s.answers for s in states)
     assert state.frame == answered + 1 + LEASE
@@ -86,7 +86,7 @@ def check_lease(states: list[State]) -> None:
     assert Status(state.status) == Status.FAULT | Status.SAFE
     held = next(s.u_end for s in states if s.answers == answered)
     assert held != SAFE
-    assert all(s.u_end == held for s in states if s.frame > answered)  # held until that sample, then no more
+    assert all(s.u_end == held for s in states if s.frame > answered)  # held until that sample and no longer
 
 
 def test_a_killed_loop_leaves_the_device_safe_one_lease_after_its_last_command(
@@ -138,7 +138,7 @@ def test_a_device_that_detects_hang_ups_becomes_safe_when_the_loop_hangs_up(fold
             board.close()
             control.kill()
             control.wait()
-        for _ in range(100):  # until the twin has been quick enough to see the line without a host
+        for _ in range(100):  # until the twin was fast enough to see the line without a host
             session = DeviceSession(open_port(path), config.rig, time)
             session.connect()
             state = session.wait_state(time.monotonic_ns() + round(PATIENCE_S * 1e9))

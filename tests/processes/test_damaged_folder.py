@@ -1,4 +1,4 @@
-"""Run folders with every file damaged in every way: whoever reads it names the damage, or is not affected by it."""
+"""Run folders with every file damaged in every way: every reader names the damage, or is not affected by it."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def a_fifo(path: Path) -> None:
 
 DAMAGES: Final = (truncated, flipped, deleted, doubled, a_directory, a_fifo)
 UNCHECKED: Final = ("stderr.log", "learning_curve.png")
-"""Nobody reads them, or they are drawn again."""
+"""Files that are never read, or are redrawn."""
 
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of a run that ended well."""
+    """Folder of a run that ended successfully."""
     folder = tmp_path_factory.mktemp("damaged") / "ended"
     with Run(folder, "pendulum", *SETTINGS, f"episodes={EPISODES}") as run:
         assert run.ended(4 * PATIENCE_S) == ExitCode.OK
@@ -118,7 +118,7 @@ def test_any_damage_to_a_file_of_a_finished_run_is_named(ended: Path, copy: Call
 
 
 def as_at_the_checkpoint(name: str, folder: Path, before: Path, point: Point) -> bool:
-    """Whether only that part of a growing file was damaged that came later: it is made again."""
+    """Whether only a later part of a growing file was damaged, which is then repeated."""
     size = point.files[name].bytes if name in point.files else 0
     path = folder / name
     return bool(size) and path.is_file() and path.read_bytes()[:size] == (before / name).read_bytes()[:size]
@@ -147,7 +147,7 @@ def test_a_damaged_memory_or_learner_is_named(ended: Path, copy: Callable[[Path]
         for damage in DAMAGES:
             damage(at)
             memory = RunView(folder, config).memory()
-            assert isinstance(memory, str | Memory)  # the checkpoint before, or why there is none
+            assert isinstance(memory, str | Memory)  # the previous checkpoint, or the reason why there is none
             replaced(at, path)
 
 

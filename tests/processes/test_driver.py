@@ -1,4 +1,4 @@
-"""A device written in Python: whatever dies or stops, its motor is released within what the page promises."""
+"""A device written in Python: whatever dies or stops, its motor is released within the time stated on the page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onrig.runtime.run_state.actuators import SAFE_TEXT
 from tests.lab.rig.driven import WHO, Motor, driven_run, fall_s, motor
 
 UNHURRIED = ("rig.lease_periods=50", "device.driver.watchdog_s=1.0", "device.driver.answer_s=10")
-"""Longer than a busy machine keeps a process waiting: what is shown here is that the motor is released."""
+"""Longer than a busy machine delays a process: the tests only show that the motor is released."""
 
 
 @pytest.fixture

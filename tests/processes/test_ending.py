@@ -1,4 +1,4 @@
-"""How a run ends when it is interrupted or its supervisor is killed: actuators, then processes, then files."""
+"""The end of a run that is interrupted or whose supervisor is killed: actuators, then processes, then files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.lab.rig.run import ENDLESS, Run
 
 @pytest.fixture
 def policy(tmp_path: Path) -> str:
-    """A setting that makes do without a learner."""
+    """Override that starts a run with a fixed policy, so that it needs no learner."""
     path = tmp_path / "policy.onnx"
     path.write_bytes(steady_policy(load("pendulum")))
     return f"policy={path}"
@@ -40,7 +40,7 @@ def port(tmp_path: Path) -> Iterator[str]:
 
 
 def state_of(port: str, run: Run) -> State:
-    """What the device says of itself to the next host."""
+    """State that the device reports to the next host."""
     session = DeviceSession(open_port(port), load_resolved(run.folder / "config.yaml").rig, time)
     session.connect()
     state = session.wait_state(time.monotonic_ns() + round(PATIENCE_S * 1e9))
@@ -50,7 +50,7 @@ def state_of(port: str, run: Run) -> State:
 
 
 def order_of_ending(processes: dict[str, Process]) -> list[set[str]]:
-    """Names of the processes as they end; those that are found to have ended together are in one set."""
+    """Names of the processes in the order of their end; those found to have ended together are in one set."""
     order: list[set[str]] = []
     running = {process.fd: name for name, process in processes.items()}
     while running:
@@ -87,7 +87,7 @@ def test_an_interrupted_run_disarms_the_device(tmp_path: Path, policy: str, port
         assert run.ended() == ExitCode.INTERRUPTED
         assert run.leftover_paths() == []
         state = state_of(port, run)
-    # No fault: it was told to, before the line was closed.
+    # No fault: it received a DISARM before the line was closed.
     assert (Status(state.status), Fault(state.fault), state.u_end) == (Status.SAFE, Fault.NONE, (0,))
 
 

@@ -1,4 +1,4 @@
-"""Whole runs on the firmware: the same as on the twin, bit for bit; and through the pins of an emulated Pico."""
+"""Complete runs on the firmware: identical to those on the twin, bit for bit; also through the pins of a Pico."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SETTINGS = [a for setting in LOCKSTEP for a in ("--set", setting)]
 
 
 def episodes(folder: Path, *arguments: str) -> bytes:
-    """What a short run in lockstep writes."""
+    """Rows of a short lockstep run."""
     command = [sys.executable, "-m", *RUN, *SETTINGS, "--run-dir", str(folder), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -84,12 +84,12 @@ def test_a_dry_run_energises_nothing(socket_folder: Path, tmp_path: Path) -> Non
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
         assert done.returncode == 0, done.stderr
         host = Host(open_port(port), load("pendulum-hardware", []).rig, time)
-        assert host.result(Op.ARM) == Result.NOT_NOW  # nobody has so much as configured it
+        assert host.result(Op.ARM) == Result.NOT_NOW  # no one has even configured it
         host.close()
 
 
 def swing(board: Pico, run: subprocess.Popen[bytes]) -> float:
-    """A pendulum between the bridge's pins and the encoder's, until the run ends; how far it swung (rad)."""
+    """Simulate a pendulum between the pins of bridge and encoder until the run ends; returns its largest angle, rad."""
     plant, counted, widest, then = Pendulum(inertia="hardware"), 0, 0.0, time.monotonic()
     state: tuple[float, ...] = (0.0, 0.0)
     while run.poll() is None:
@@ -104,7 +104,7 @@ def swing(board: Pico, run: subprocess.Popen[bytes]) -> float:
 
 
 def test_a_run_on_the_pico_image_uses_its_pins(socket_folder: Path, tmp_path: Path) -> None:
-    """In real time; what was recorded replays to the same decisions."""
+    """In real time; the recorded run replays to the same decisions."""
     folder = tmp_path / "run"
     settings = [*UNHURRIED, "device.pace=realtime", "task.episode_s=1", "learner.updates_per_episode=10"]
     with pico("pendulum-hw", socket_folder) as board:

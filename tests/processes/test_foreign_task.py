@@ -1,4 +1,4 @@
-"""Code of a task that fails in mid-run: the process that it lives in ends as it would by itself, and says the line."""
+"""Code of a task that fails during a run: its process ends in an orderly way, and reports the line."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ RAISED = r"raises LookupError: no entry at this speed \(\S+/later\.py, line 11\)
 
 
 def run(folder: Path, **task: Any) -> tuple[int, str, dict[str, Any]]:
-    """Run the pendulum's twin with a task; exit code, what was said, and the summary."""
+    """Run the pendulum's twin with a task; returns exit code, stderr and summary."""
     (folder / "later.py").write_text(LATER)
     config = {
         "python": {"rewards": {"later": "later.py:Term"}, "terminations": {"later": "later.py:Condition"}},

@@ -1,4 +1,4 @@
-"""A learner that offers arbitrary policies as fast as it can: the run keeps its data, and its folder stays small."""
+"""A learner that offers arbitrary policies as fast as it can: the run keeps its data, and its folder remains small."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.runtime.policy import models
 EPISODES = 150
 OFFERS = 400
 GROWTH_MB = 64.0
-"""Of the replay process; one path for each id that a learner claims would take a thousand times as much."""
+"""Growth of the replay process; one path per claimed id would take a thousand times as much."""
 
 
 def resident_mb(pid: int) -> float:
@@ -31,7 +31,7 @@ def resident_mb(pid: int) -> float:
 
 
 def hostile(config: RunConfig) -> Iterator[bytes]:
-    """Sound policies that claim ids, and junk between them."""
+    """Valid policies that claim ids, interspersed with junk."""
     for n in range(OFFERS):
         says = (2147483646, -1, (1 << 63) - 1, n)[n % 4]
         contract = contract_for(config.rig, config.rate_hz, policy_id=says, parent_run="", training_step=n)

@@ -21,13 +21,13 @@ ARGUMENTS = (
     "supervision.hang_s=3",
     "selection={strategy: 'TDE(1.0)[PER]', capacity: 300}",
 )
-"""TD errors decide what is kept, a checkpoint comes every third episode: whoever comes back has much to do again."""
+"""TD errors decide what is kept, and only every third episode has a checkpoint: a successor has much to repeat."""
 
 FolderContents = tuple[bytes, str, dict[str, bytes], object]
 
 
 def read_folder(run: Run) -> FolderContents:
-    """Rows, memory, policies and updates of a run that is over."""
+    """Rows, memory, policies and updates of a finished run."""
     summary = run.summary()
     buffer, learner = summary["buffer"], summary["learner"]
     assert isinstance(buffer, dict)
@@ -101,7 +101,7 @@ def test_a_briefly_stopped_process_continues_and_one_stopped_for_long_is_detecte
         assert run.summary()["started_again"] == {"replay": 1, "learner": 1}
 
 
-@pytest.mark.study  # tests/processes/test_replay_killed.py kills one in real time, too
+@pytest.mark.study  # tests/processes/test_replay_killed.py also kills one in real time
 def test_in_real_time_a_killed_replay_process_costs_at_most_a_second_of_log(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -24,7 +24,7 @@ SETTINGS = (
     "task.episode_s=0.6",
     "learner.updates_per_episode=5",
     "checkpoint_s=1.2",  # after every second episode
-    "selection={strategy: 'TDE(1.0)[PER]', capacity: 100}",  # nothing in it follows the number of episodes
+    "selection={strategy: 'TDE(1.0)[PER]', capacity: 100}",  # independent of the number of episodes
 )
 
 
@@ -134,7 +134,7 @@ def test_equal_runs_of_the_magman_are_equal(tmp_path: Path) -> None:
             "{algorithm: vracer, vracer: {batch: 16, recurrent: {units: [8, 8], window: 8}}, refer: {}, "
             "updates_per_episode: 25}",
         ),
-        # A batch is whole after every third episode, a checkpoint comes after every second one.
+        # A batch is complete after every third episode, a checkpoint follows every second one.
         ("pendulum", "{algorithm: ppo, ppo: {steps: 64, batch: 16, hidden: [16], depth: 2, draw: uniform}}"),
     ],
     ids=["vracer", "acer", "recurrent", "half a batch"],

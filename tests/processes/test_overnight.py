@@ -1,4 +1,4 @@
-"""The shipped configuration with all limits on exploration enabled, as a whole rig in lockstep."""
+"""The shipped configuration with all limits on exploration enabled, as a complete rig in lockstep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A learner of one's own on the rig's memory: what it mirrors, sends back and offers."""
+"""A custom learner on the rig's memory: what it mirrors, sends back and offers."""
 
 from __future__ import annotations
 

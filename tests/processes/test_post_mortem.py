@@ -1,4 +1,4 @@
-"""Post-mortems of runs that a fault has ended, whichever process is dead."""
+"""Post-mortems of runs ended by a fault, whichever process is dead."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def test_a_killed_loop_leaves_its_last_moments_even_if_its_records_are_not_read(
             replay.kill()
         assert run.ended() == ExitCode.INTERNAL
         assert run.leftover_paths() == []
-    # A starved machine may have let the lease run out before, which leaves a post-mortem of its own.
+    # On a starved machine the lease may have expired before, which leaves its own post-mortem.
     [folder] = [found for found in find_post_mortems(run.folder) if found.name.endswith("-loop_killed")]
     with (folder / "records.csv").open(newline="") as file:
         recorded = [int(row["tick"]) for row in csv.DictReader(file)]
-    # The loop may have made another tick before it was killed; the last one's record has no frame to complete it.
+    # The loop may have made another tick before it was killed, whose record lacks the next frame.
     assert recorded == list(range(recorded[0], recorded[-1] + 1))
     assert recorded[-1] >= ticks - 2
     frames = [msgspec.json.decode(line) for line in (folder / "frames.jsonl").read_bytes().splitlines()]

@@ -1,4 +1,4 @@
-"""A rig on a port whose plant is not what its promise covers: the promise is withdrawn, and a person re-arms."""
+"""A rig on a port whose plant is not covered by its promise: the promise is withdrawn, and an operator re-arms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.lab.rig.run import LOCKSTEP, Run
 from tests.processes.test_stop import onrig
 
 LIGHT = "device.twin.plant.inertia=4.5e-4"
-"""Half the inertia: everything about twice as fast, where the box covers 30 %."""
+"""Half the inertia: everything is about twice as fast, while the box covers 30 %."""
 
 
 def test_a_promise_contradicted_by_the_rig_pauses_the_run_until_an_operator_rearms(tmp_path: Path) -> None:

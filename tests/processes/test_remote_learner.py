@@ -1,4 +1,4 @@
-"""A learner on "another machine": tcp, keys, a network that is cut; and the messages for wrong keys."""
+"""A learner on "another machine": tcp, keys, a network that is cut; and the messages about wrong keys."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def listener_endpoint(run: Run) -> str:
 
 @contextmanager
 def learner(out: Path, endpoint: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """``onrig learn`` for a run of ENDLESS, its output in a file."""
+    """``onrig learn`` for a run of ENDLESS, with its output in a file."""
     settings = [word for override in ENDLESS for word in ("--set", override)]
     command = [
         sys.executable,

@@ -1,4 +1,4 @@
-"""A replay process that dies: the loop stays in control, a new one takes over the ring."""
+"""A replay process that dies: the loop remains in control, a new one takes over the ring."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_the_loop_remains_in_control_and_another_replay_process_takes_over_the_r
     with Run(tmp_path / "run", "pendulum", *ENDLESS, "local_learner=false", f"policy={policy}") as run:
         first, control, twin = run.child(REPLAY), run.child(CONTROL), run.child(TWIN)
         run.until(lambda: run.rows(), "the first episode to be filed")
-        run.process.kill(signal.SIGSTOP)  # so that nobody starts another one yet
+        run.process.kill(signal.SIGSTOP)  # so that no other one is started yet
         first.kill()
         first.wait()
         filed = len(run.rows())

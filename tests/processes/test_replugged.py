@@ -1,4 +1,4 @@
-"""A device that is unplugged in mid-run and comes back on the same port."""
+"""A device that is unplugged during a run and returns on the same port."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.processes.test_stop import onrig, transitions
 
 @contextlib.contextmanager
 def plugged_in(port: Path) -> Iterator[None]:
-    """A device that ``port`` leads to; at the end its line closes."""
+    """A device at ``port``; at the end its line closes."""
     link = port.with_suffix(".link")
     settings = [word for setting in ENDLESS for word in ("--set", setting)]
     with process_of("onrig.tools.cli", "twin", "pendulum", "--link", link, *settings) as twin:
         pty = until(lambda: link.exists() and link.read_text().strip(), "the device", twin)
         port.symlink_to(pty)
         yield
-        port.unlink()  # before the line closes: another program's pty may have that name next
+        port.unlink()  # before the line closes: afterwards the pty of another program may have that name
     link.unlink(missing_ok=True)
 
 

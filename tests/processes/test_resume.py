@@ -1,4 +1,4 @@
-"""A whole run that dies and is resumed: only data after the last checkpoint are lost."""
+"""A complete run that dies and is resumed: only data after the last checkpoint are lost."""
 
 from __future__ import annotations
 

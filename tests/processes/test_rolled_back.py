@@ -1,4 +1,4 @@
-"""A policy with a hidden fault, offered to a whole rig: it acts, is rolled back, and is not admitted again."""
+"""A policy with a hidden fault, offered to a complete rig: it acts, is rolled back, and is not admitted again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SETTINGS = (*LOCKSTEP, "exploration={process: none}", "local_learner=false", "ep
 
 
 class Learner:
-    """Attaches to a run and does what it is told, episode by episode."""
+    """Attaches to a run and acts as directed, episode by episode."""
 
     def __init__(self, run: Run) -> None:
         run.until(lambda: run.shm is not None and (run.shm / "learner").exists(), "the learners' door")
@@ -49,7 +49,7 @@ class Learner:
         self._link.ask(Done(episode, 0, 0.0))
 
     def follow(self, until: Callable[[int, bool], bool]) -> None:
-        """Mirror until (last closed episode, whether the run is over) is what it waits for."""
+        """Mirror until a condition on (last closed episode, whether the run is over) holds."""
         while True:
             rows, _ = self._link.pull(1 << 32, 200)
             if rows.upto == rows.inserted and until(rows.closed, rows.ending):
@@ -60,7 +60,7 @@ class Learner:
         self.follow(lambda closed, ending: closed >= episode)
 
     def untried(self) -> list[float]:
-        """A state (SI) that each of the first two episodes visits, and that admission does not try.
+        """A state (SI) that both of the first two episodes visit and that admission does not probe.
 
         It tries 64 of what is in the memory, evenly spread.
         """
@@ -91,7 +91,7 @@ def restart_replay(run: Run) -> None:
 
 
 def follow_to_the_roll_back(learner: Learner) -> bytes:
-    """Do what a learner does after the beginning, until the second policy was rolled back; its bytes."""
+    """Act as a learner until the second policy is rolled back; returns its bytes."""
     learner.until_closed(1)
     learner.done(1)
     learner.until_closed(2)
@@ -131,7 +131,7 @@ def test_a_rolled_back_policy_acts_until_it_fails_and_never_again(tmp_path: Path
         assert run.ended() == ExitCode.OK
         assert run.leftover_paths() == []
     assert [row["policy_id"] for row in run.rows()] == ["1", "1", "2", "1", "3"]
-    *_, told = run.events("policy_rolled_back")  # repeated if it happened again
+    *_, told = run.events("policy_rolled_back")  # twice if repeated
     assert (told["policy"], told["back_to"], told["reason"], told["episode"]) == (BAD, GOOD, "finite", 3)
     policies = msgspec.convert(run.summary()["policies"], dict[str, int])
     assert (policies["rolled_back"], policies["active"]) == (1, BETTER)

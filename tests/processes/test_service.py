@@ -20,7 +20,7 @@ from tests.lab.rig.run import ENDLESS, Run
 
 
 def heard(listening: socket.socket) -> list[str]:
-    """Messages that have come, each as one line."""
+    """Received messages, each as one line."""
     messages = []
     while True:
         try:

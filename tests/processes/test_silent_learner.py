@@ -1,4 +1,4 @@
-"""A learner that hangs beside a loop in real time."""
+"""A learner that hangs while the loop runs in real time."""
 
 from __future__ import annotations
 

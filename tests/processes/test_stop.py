@@ -21,7 +21,7 @@ from tests.lab.rig.run import ENDLESS, Run
 
 @pytest.fixture
 def policy(tmp_path: Path) -> str:
-    """A setting that makes do without a learner."""
+    """Override that starts a run with a fixed policy, so that it needs no learner."""
     path = tmp_path / "policy.onnx"
     path.write_bytes(steady_policy(load("pendulum")))
     return f"policy={path}"

@@ -1,4 +1,4 @@
-"""A task of terms and expressions: checked, run in lockstep, replayed, and its rewards computed once more."""
+"""A task of terms and expressions: checked, run in lockstep, replayed, and its rewards recomputed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A policy that was made elsewhere, given to a run as a file."""
+"""A third-party policy, given to a run as a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A task with targets and drawn starts: killed and resumed it ends as the undisturbed run; replay and trials agree."""
+"""A task with targets and drawn starts: killed and resumed it ends like the undisturbed run; trials agree."""
 
 from __future__ import annotations
 

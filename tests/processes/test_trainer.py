@@ -1,4 +1,4 @@
-"""A trainer that acts in real time and ends in every way: the device is safe, the run folder complete."""
+"""A trainer that acts in real time and ends in various ways: the device is safe, the run folder complete."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Rig(NamedTuple):
         until(condition, what)
 
     def over(self) -> dict[str, object]:
-        """Wait until no process is left; the run's summary."""
+        """Wait until no process is left; returns the run's summary."""
         supervisor = self.running.pid
         try:
             watched = Process(supervisor)
@@ -76,7 +76,7 @@ class Rig(NamedTuple):
 
 @contextmanager
 def trained(folder: Path, how: str = "", settings: Sequence[str] = SETTINGS) -> Iterator[Rig]:
-    """A trainer under way in its first episode."""
+    """A trainer in its first episode."""
     process = subprocess.Popen([sys.executable, "-c", TRAINER, str(folder), how, *settings])
     try:
         until(lambda: find_running(folder) if folder.exists() else None, "the run")

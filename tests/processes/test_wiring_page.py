@@ -1,4 +1,4 @@
-"""The program of docs/wiring.md that shows an actuator's sign, run against a twin."""
+"""The program of docs/wiring.md that shows the sign of an actuator, run on a twin."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNHURRIED = ["device.pace=realtime", "rig.lease_periods=255", "limits.predicted=
 
 @contextlib.contextmanager
 def bench(folder: Path) -> Iterator[tuple[Process, Callable[[str], subprocess.CompletedProcess[str]]]]:
-    """A twin, and the page's program to be run on it with a value."""
+    """A twin, and a function that runs the page's program on it with a value."""
     (program,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     (folder / "sign.py").write_text(program)
     save_resolved(load("pendulum-hardware", UNHURRIED), folder / "rig.yaml")

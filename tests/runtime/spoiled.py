@@ -1,4 +1,4 @@
-"""Sound configurations spoiled in one place, and what is said of them."""
+"""Valid configurations with one mistake, and the resulting messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def replace_and_locate(text: str, old: str, new: str) -> tuple[str, str]:
 
 
 def collect_problems(run: str, *overrides: str) -> list[str]:
-    """The problems, a line each, with which a run is refused."""
+    """The problems for which a run is refused, one line each."""
     with pytest.raises(ConfigError) as error:
         load_run(run, overrides)
     return [str(problem) for problem in error.value.problems]

@@ -1,4 +1,4 @@
-"""Where the images of a rig's cameras come from: exactly one source for each camera in use."""
+"""Sources of a rig's camera images: exactly one for each camera in use."""
 
 from __future__ import annotations
 

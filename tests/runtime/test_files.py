@@ -33,7 +33,7 @@ def test_a_file_is_written_completely_and_nothing_is_left_next_to_it(tmp_path: P
 
 
 def test_a_predictable_name_is_not_written_through(tmp_path: Path) -> None:
-    """As it was while the file beside bore the number of this process."""
+    """As was possible while the temporary name contained the id of this process."""
     (tmp_path / "precious").write_text("precious")
     for name in (f"link.{os.getpid()}", "link.tmp", ".link.tmp"):
         (tmp_path / name).symlink_to(tmp_path / "precious")
@@ -249,7 +249,7 @@ _OPEN_CALL: Final = re.compile(r"(?<!def )(?<![\w.])open\(|\w\.open\(\"|\)\.open
 
 
 def test_only_the_listed_modules_open_files_themselves() -> None:
-    """A file that a user or a foreign folder names is opened by `open_file`; the others are listed above."""
+    """A file named by a user or a third-party folder is opened by `open_file`; the others are listed above."""
     root = Path(__file__).parents[2]
     files = [f for package in ("runtime", "hw", "sim", "learner", "tools") for f in (root / package).rglob("*.py")]
     opening_files = {str(f.relative_to(root)) for f in files if _OPEN_CALL.search(f.read_text())}

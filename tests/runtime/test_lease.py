@@ -1,4 +1,4 @@
-"""What the lease of a device is worth, and what a device written in Python asks of its run."""
+"""The value of a device's lease, and what a device written in Python requires of its run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from onrig.tools.service.installation import NotInstallable, describe_service
 
 
 class Bench(PythonDevice, frozen=True, kw_only=True, tag="bench"):
-    """A device of these tests."""
+    """A device for these tests."""
 
 
 CONFIG = load("pendulum", ["limits.predicted=null", "device.pace=realtime"])  # 50 Hz, a lease of 5 periods

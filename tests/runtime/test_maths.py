@@ -1,4 +1,4 @@
-"""Floats and arrays give the same bits, whatever the length of the array and the place in it."""
+"""Floats and arrays give the same bits, whatever the length of the array and the position in it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ batches = st.lists(numbers, min_size=1, max_size=70)
 
 
 def bit_patterns(values: Sequence[float] | Array) -> list[int]:
-    """Bits of float64 values; all NaN are alike."""
+    """Bits of float64 values; all NaN are equal."""
     array = np.array(values, np.float64)
     array[np.isnan(array)] = math.nan
     patterns: list[int] = array.view(np.int64).tolist()

@@ -26,7 +26,7 @@ def test_device_seeds_differ_between_training_and_evaluation_and_between_episode
 
 
 def test_the_streams_of_recorded_runs_are_reproduced() -> None:
-    """The numbers of the roles, and what numpy makes of them, are part of what makes a run reproducible."""
+    """The numbers of the roles, and the streams that numpy derives from them, are part of reproducibility."""
     assert {role.name: role.value for role in Role}.items() >= {
         "EXPLORATION": 1,
         "PLANT_TRAIN": 2,

@@ -13,7 +13,7 @@ ENUMS = {"kind": Kind, "rule": Rule, "miss": Miss}
 
 
 def random_step(layout: RecordLayout, rng: np.random.Generator) -> Step:
-    """Any values that the fields hold."""
+    """Arbitrary values of the fields."""
     values: dict[str, object] = {}
     for field in layout.fields[1:-1]:
         shape = layout.dtype[field.name].shape

@@ -1,4 +1,4 @@
-"""Names from entry points, with distributions made up in a folder."""
+"""Names from entry points, with synthetic distributions in a folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from onrig.runtime.memory.strategy import parse_strategy
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of distributions, alone on the path."""
+    """A folder of distributions, the only one on the path."""
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     saved = (registry._entry_points, registry._entries, registry._load_cached)
     for function in saved:

@@ -1,4 +1,4 @@
-"""Each kind of term against a plain formula, and terms and ends of a task for one transition and for many."""
+"""Each kind of term against a plain formula, and terms and ends of a task for single transitions and batches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.runtime.samples import PENDULUM
 
 RIG, TASK = PENDULUM.rig, PENDULUM.task
 Formula = Callable[[float, float, float, float], float]
-"""Reward of angle, velocity, voltage and the voltage before."""
+"""Reward of angle, velocity, voltage and the previous voltage."""
 
 
 def huber(e: float, delta: float) -> float:

@@ -11,7 +11,7 @@ BASE = load("pendulum")
 
 
 def changed_paths(*overrides: str, reversed_order: bool = False) -> tuple[list[str], list[str]]:
-    """Paths refused and permitted between the shipped pendulum and the same with ``overrides``."""
+    """Refused and permitted paths between the shipped pendulum and the same with ``overrides``."""
     changed_config = load("pendulum", overrides)
     changes = compare_configs(*((changed_config, BASE) if reversed_order else (BASE, changed_config)))
     return [".".join(map(str, d.path)) for d in changes.refused], [

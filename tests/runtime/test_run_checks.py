@@ -62,7 +62,7 @@ barrier_timeout_s: 60
 ANGLE = "{name: angle, unit: rad, low: -3.2"
 
 CASES = {
-    # name: (what stands in the sound run, what stands there instead with the culprit between « and », what is said)
+    # name: (text in the valid run, its replacement with the culprit between « and », message)
     "lease": ("lease_periods: 5", "lease_periods: «0»", "must be 1 to 255 at rig.lease_periods"),
     "resolution": (
         "resolution: 4.0e-4",

@@ -32,7 +32,7 @@ def collect_problems(name: str, *overrides: str) -> list[str]:
 
 @pytest.fixture
 def local_run(tmp_path: Path) -> Path:
-    """A run with rigs and tasks of its own beside it."""
+    """A run with its own rigs and tasks next to it."""
     (tmp_path / "rigs").mkdir()
     (tmp_path / "tasks").mkdir()
     rig = find_config("pendulum", "rigs").read_text().replace("name: pendulum", "name: mine")

@@ -40,7 +40,7 @@ def test_falling_early_is_never_better_than_continuing_like_the_random_controlle
 
 
 def task_with_terminations(*terms: float, **ends: Outside) -> Task:
-    """The pendulum with what terms pay at every end, and named ends."""
+    """The pendulum with terms that reward every end, and named ends."""
     terminal_terms: dict[str, RewardTerm] = {f"end{i}": Terminal(reward) for i, reward in enumerate(terms)}
     reward = msgspec.structs.replace(TASK.reward, terms=terminal_terms or UNSET)
     return msgspec.structs.replace(TASK, reward=reward, terminations=ends)
@@ -89,7 +89,7 @@ def test_under_costs_alone_an_early_end_pays() -> None:
     assert end.typical_return == pytest.approx(-163.51 * weight)
     worst_reward = compile_reward(TERMINATING, RIG)(
         (0.0, 15.0), (3.0,)
-    )  # upside down, as fast as the task lets it, at full voltage
+    )  # upside down, as fast as the task allows, at full voltage
     assert end.worst_return == pytest.approx(worst_reward * weight)
     assert end.is_profitable
 

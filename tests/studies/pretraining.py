@@ -1,4 +1,4 @@
-"""Rig time from an unknown plant to a task that is done: ``python -m tests.studies.pretraining OUT --plants 4``.
+"""Rig time from an unknown plant to a learned task: ``python -m tests.studies.pretraining OUT --plants 4``.
 
 Each plant is a twin that nothing but its signals is known of: lumped parameters within 30 % of the configuration's, dry
 friction, dead band, delay, noise and zeros. It is identified until the parameters are known to 10 %, a policy is
@@ -34,7 +34,7 @@ SHARE: Final = 0.1
 DELAY: Final = {"pendulum": 1.0}
 """Delay of a rig's actuator in periods."""
 _OTHER_DELAY: Final = 0.8
-"""Delay on other rigs: with the time of the transmission their shield covers one period at most."""
+"""Delay on other rigs: together with the transmission time their shield covers at most one period."""
 NOISE: Final = (0.001, 0.005)
 ZERO: Final = 0.02
 GOOD: Final = 0.8
@@ -66,7 +66,7 @@ def draw_plant(config: RunConfig, seed: int) -> dict[str, Any]:
 
 
 def rig_time_s(rows: list[EpisodeRow], rate_hz: float) -> float | None:
-    """Training time before the first of IN_A_ROW good evaluations in a row; None without them."""
+    """Training time until the first of IN_A_ROW consecutive good evaluations; None without them."""
     passed, begun = 0.0, 0.0
     good = 0
     for row in rows:

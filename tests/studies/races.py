@@ -31,7 +31,7 @@ CLOSE: Final = 0.02
 
 
 def repetition(scores: Values, seed: int, objective: str = "final", share: float = 0.25) -> dict[str, Any]:
-    """One race on half of the pairs of scores (C, 2 n), dealt by ``seed``, against the other half."""
+    """One race on half of the pairs of scores (C, 2 n), dealt by ``seed``, compared with the other half."""
     dealt, n = np.random.default_rng((45, seed)).permutation(scores.shape[1]), scores.shape[1] // 2
     mine, again = scores[:, dealt[:n]], scores[:, dealt[n:]]
     names = [str(k) for k in range(len(scores))]

@@ -1,4 +1,4 @@
-"""The baselines reach the yardsticks of the shipped tasks: `make study` solves the fine grids (a minute)."""
+"""The baselines reach the references of the shipped tasks: `make study` solves the fine grids (a minute)."""
 
 from __future__ import annotations
 

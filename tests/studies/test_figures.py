@@ -1,4 +1,4 @@
-"""The table of all figures: as generated, and with every experiment that repeats one."""
+"""The table of all figures: as generated, and with every experiment that reproduces one."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def ip(*arguments: str) -> None:
 
 @pytest.fixture
 def spaces() -> Iterator[tuple[str, str]]:
-    """Two namespaces with a cable between them; names of the rig's and the learner's."""
+    """Two namespaces connected by a cable; names of the rig's and the learner's."""
     mark = os.getpid()
     rig, learner = f"onrig-rig-{mark}", f"onrig-learner-{mark}"
     with ExitStack() as stack:

@@ -19,16 +19,16 @@ import pytest
 SEEDS = range(int(os.environ.get("ONRIG_SEEDS", "10")))
 GOAL = 0.8
 WINDOW = 20
-"""Episodes whose mean counts, as in ``normalized_last20``."""
+"""Number of episodes in the mean, as in ``normalized_last20``."""
 BLOCK = 100
 
 
 class Outcome(NamedTuple):
-    """What a run came to."""
+    """Results of a run."""
 
     score: float
     rise: int
-    """First episode by which the mean of the last ``WINDOW`` reached the goal; one past the last where it never did."""
+    """First episode by which the mean of the last ``WINDOW`` reached the goal; one past the last if it never did."""
     interventions: tuple[int, ...]
     """Per ``BLOCK`` episodes."""
 

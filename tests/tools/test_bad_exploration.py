@@ -38,7 +38,7 @@ exploration:
 """
 
 CASES = {
-    # name: (what stands in the sound run, what stands there instead with the culprit after «, what is said)
+    # name: (text in the valid run, its replacement with the culprit after «, message)
     "envelope upside down": ("{low: -15, high: 15}", "«{low: 15, high: -15}", "expected low < high"),
     "nothing to be near to": (
         "limits:\n  range: {voltage: [-2.5, 2.5]}\n  rate_per_s: {voltage: 100}\n"

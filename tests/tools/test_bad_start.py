@@ -1,4 +1,4 @@
-"""Runs that must not start: one line that says what, where and what to do, the right exit code, and nothing left."""
+"""Runs that must not start: one line with what, where and what to do, the right exit code, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from tests.tools.devices import PtyDevice
 
 MARK_VARIABLE = "ONRIG_TEST_MARK"
 WITHOUT_LEARNER = ("--set", "local_learner=false")
-"""It plays no part in these and takes two seconds of a processor to come up."""
+"""The learner is irrelevant here and takes two seconds of processor time to start."""
 
 
 class FailedStart(NamedTuple):
     code: int
     line: str
-    """All that stands on stderr."""
+    """Complete content of stderr."""
 
 
 def start(folder: Path, *arguments: str, interrupt_at_output: str | None = None) -> FailedStart:
-    """Try ``onrig run`` in an empty folder; see that it fails in one line and leaves nothing behind.
+    """Try ``onrig run`` in an empty folder; check that it fails in one line and leaves nothing behind.
 
     Ctrl-C comes where its output has a line that begins with ``interrupt_at_output``.
     """
@@ -62,7 +62,7 @@ def start(folder: Path, *arguments: str, interrupt_at_output: str | None = None)
         process.wait()
     lines = [line for line in err.splitlines() if not line.endswith("at device.pace") or "warning" not in line]
     assert len(lines) == 1, err
-    # No process, then no pty either: a twin's pty is gone with the last process that holds it.
+    # Without a process there is no pty either: a twin's pty vanishes with the last process that holds it.
     assert processes_with(run_mark) == []
     assert list(Path("/dev/shm").glob(f"onrig-{process.pid}-*")) == []
     assert list(run_place.iterdir()) == [], "a run that never started leaves a folder"
@@ -70,7 +70,7 @@ def start(folder: Path, *arguments: str, interrupt_at_output: str | None = None)
 
 
 def processes_with(run_mark: str) -> list[str]:
-    """Command lines of the processes that bear a run's mark: it, and all that inherited its environment."""
+    """Command lines of the processes with a run's mark: the run, and all that inherited its environment."""
     command_lines = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -238,7 +238,7 @@ def test_a_port_that_does_not_exist(arguments: tuple[str, str], tmp_path: Path) 
 
 
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
-    """With the learner, as most people run it: it is still on its way up when the run ends."""
+    """With a learner, as in most runs: it is still starting when the run ends."""
     master, slave = os.openpty()
     try:
         port = os.ttyname(slave)
@@ -275,7 +275,7 @@ def test_another_character_device_is_not_a_port(tmp_path: Path) -> None:
 
 
 def start_on_device(folder: Path, device: PtyDevice, config: str = "pendulum") -> FailedStart:
-    """Start a run of ``config`` on a device that is not its own."""
+    """Start a run of ``config`` on a device that does not match it."""
     with device:
         failed_start = start(folder, config, "--device", device.port, *WITHOUT_LEARNER)
     assert not device.was_armed
@@ -353,7 +353,7 @@ def test_an_invalid_initial_policy(name: str, tmp_path: Path) -> None:
 
 @pytest.fixture
 def restore_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Verbs that talk to a person stop doing so after the test."""
+    """Verbs that communicate with the user stop doing so after the test."""
     monkeypatch.setattr(report, "_uses_plain_output", False)
 
 

@@ -1,4 +1,4 @@
-"""``onrig safety CONFIG --barrier``, and what its table is worth on plants that were not in its sample."""
+"""``onrig safety CONFIG --barrier``, and the value of its table on plants outside its sample."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EPISODES = 100
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of a beam with the table that the verb made."""
+    """Folder of a beam with the table made by the verb."""
     path = tmp_path_factory.mktemp("barrier")
     (path / "beam.yaml").write_text(BEAM)
     assert main(["safety", str(path / "beam.yaml"), "--barrier", "--plants", "12", "--tests", "100"]) == ExitCode.OK

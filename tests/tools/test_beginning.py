@@ -1,4 +1,4 @@
-"""Runs that begin with an earlier one's experiences or networks."""
+"""Runs that start with an earlier run's experiences or networks."""
 
 from __future__ import annotations
 

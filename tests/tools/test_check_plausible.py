@@ -1,4 +1,4 @@
-"""`onrig check` compares units, roles and magnitudes wherever two names meet, for a twin as for a device on a port."""
+"""`onrig check` compares units, roles and magnitudes wherever two names meet, for a twin and for a device on a port."""
 
 from __future__ import annotations
 
@@ -281,9 +281,9 @@ UNITS: Final[dict[str, list[str]]] = {
     "A^2": ["A", "mA^2"],
 }
 UNCHANGED_KEYS: Final = ("resolution", "release", "fallback_dwell_s", "slow")
-"""Magnitudes on which no promise rests: the device's own, compared with its hello, and those that delay a release."""
+"""Magnitudes on which no promise depends: the device's own, compared with its hello, and those that delay a release."""
 UNCHECKED_KEYS: Final = ("damping_per_s", "friction_per_s")
-"""Parameters of plants that nothing else states: compared with a twin, which a port does not have."""
+"""Parameters of plants that are given only once: compared with a twin, which a port does not have."""
 
 
 def load_builtins(run: str) -> dict[str, Any]:
@@ -316,7 +316,7 @@ def swap_overrides(run: str) -> Iterator[list[str]]:
 
 
 def magnitude_overrides(run: str) -> Iterator[list[str]]:
-    """Each limit and parameter of the shield a thousand times as large, and ranges of observations on both sides."""
+    """Each limit and parameter of the shield multiplied by a thousand, and ranges of observations on both sides."""
     for path, value in leaves(load_builtins(run)["limits"], "limits"):
         if isinstance(value, float) and value and path.rpartition(".")[2] not in UNCHANGED_KEYS:
             yield [f"{path}={1e3 * value!r}"]

@@ -1,4 +1,4 @@
-"""The command itself: verbs, help, exit codes, and what starting it costs."""
+"""The command itself: verbs, help, exit codes, and the cost of starting it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OWN_PACKAGES = {"runtime", "hw", "sim", "learner", "configs"}
 
 
 def packages_after(arguments: list[str]) -> set[str]:
-    """Top-level packages that a fresh interpreter has imported when the command has run."""
+    """Top-level packages imported by a fresh interpreter once the command has run."""
     code = (
         "import sys\nfrom onrig.tools.cli import main\n"
         f"code = main({arguments!r})\n"
@@ -52,7 +52,7 @@ def test_check_imports_neither_torch_nor_the_dependencies_of_a_running_rig() -> 
 
 
 def test_a_missing_back_end_does_not_prevent_a_plot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a notebook sets it for the commands that it starts."""
+    """As set by a notebook for the commands that it starts."""
     monkeypatch.setenv("MPLBACKEND", "module://onrig_nowhere.backend")
     plot_path = tmp_path / "plot.png"
     assert "matplotlib" in packages_after(["check", "pendulum", "--plot", str(plot_path)])

@@ -22,7 +22,7 @@ SCRIPT = script("bash", {verb: members(verb) for verb in VERBS}, all_verbs())
 
 
 def complete_words(folder: Path, *words: str) -> list[str]:
-    """What bash offers for the last of the words."""
+    """Completions that bash offers for the last of the words."""
     command = ["bash", "--noprofile", "--norc", "-c", SCRIPT + _COMPLETION_PROGRAM, "bash", "onrig", *words]
     environment = {"PATH": os.environ["PATH"], "LC_ALL": "C"}
     process = subprocess.run(

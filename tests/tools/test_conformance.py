@@ -39,7 +39,7 @@ class UnclampedTwin(TwinDevice):
 
 
 class PatientTwin(TwinDevice):
-    """Holds its output for a period too long."""
+    """Holds its output for one period too long."""
 
     def _configure(self, offset_us: int, period_us: int, lease_periods: int) -> Result:
         result = super()._configure(offset_us, period_us, lease_periods)
@@ -48,7 +48,7 @@ class PatientTwin(TwinDevice):
 
 
 class LateCommandTwin(TwinDevice):
-    """Takes commands that are too late."""
+    """Accepts commands that are too late."""
 
     def _handle_command(self, body: bytes, offset_us: int) -> None:
         command = self._command_layout.decode(body)
@@ -57,7 +57,7 @@ class LateCommandTwin(TwinDevice):
 
 
 class ForgetfulTwin(TwinDevice):
-    """Carries a repeated request out again."""
+    """Executes a repeated request again."""
 
     def _handle_request(self, body: bytes, offset_us: int) -> list[bytes]:
         self._last_exchange = b"", b""
@@ -65,7 +65,7 @@ class ForgetfulTwin(TwinDevice):
 
 
 class LooseTwin(TwinDevice):
-    """Arms although a fault is latched."""
+    """Arms even if a fault is latched."""
 
     def _arm(self) -> Result:
         self.fault = m.Fault.NONE
@@ -196,7 +196,7 @@ def test_nothing_is_driven_without_confirmation(
 
 @pytest.fixture
 def skip_manual_steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A person who skips everything."""
+    """An operator who skips everything."""
     read, write = os.pipe()
     os.write(write, b"s\n" * 100)
     with os.fdopen(read) as answers, os.fdopen(write, "w"):

@@ -36,7 +36,7 @@ def build_drawing(settings: Settings) -> Drawing:
 
 
 def marker_position(config: RunConfig, settings: Settings, *observation: float) -> tuple[float, float]:
-    """Where the part is that moves."""
+    """Position of the moving part."""
     sketch = msgspec.convert(build_drawing(settings).page_data(config), Sketch)
     scene = build_drawing(settings).scene(config)
     [positions] = [
@@ -59,7 +59,7 @@ def test_a_drawing_is_a_scene_of_known_signals_within_its_bounds(config: RunConf
     assert msgspec.json.decode(msgspec.json.encode(data))["shapes"]
     scene = build_drawing(settings).scene(config)
     for shape in scene.shapes:
-        if shape.form == "text" or shape.slid_by or shape.moved_by:  # a word may stand at the side
+        if shape.form == "text" or shape.slid_by or shape.moved_by:  # a word may be at the side
             continue
         for x, y in shape.points:
             assert scene.low[0] <= x <= scene.high[0], shape

@@ -15,7 +15,7 @@ GATED = (
     "current_4: [[0, 0]]}, near_envelope: {from: 0.4, floor: 0.1}, back_off: {clean_episodes: 7}, quiet: {every: 4}, "
     "budgets: {warn: 0.7, episode: {trips: 2}, hour: {energy_s: 900}, session: {wear_strokes: 1000000}}}"
 )
-"""Of the magman."""
+"""Exploration settings for the magman."""
 
 
 def text(name: str, *overrides: str) -> str:

@@ -1,4 +1,4 @@
-"""Mistakes of new users: each is answered in one line that says what to write instead, without our own jargon."""
+"""Mistakes of new users: each is answered in one line that states what to write instead, without internal jargon."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ JARGON = re.compile(r"\b(str|float|int|bool|dict|mapping|mappings|array|object|N
 
 @pytest.fixture(scope="module")
 def working_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what a new user may have in it."""
+    """A folder with files that a new user may have."""
     folder = tmp_path_factory.mktemp("bench")
     assert main(["init", str(folder / "my-rig")]) == 0
     for name, text in {

@@ -1,4 +1,4 @@
-"""Options from typed fields: parsing, help, errors, and what every verb's module must be."""
+"""Options from typed fields: parsing, help, errors, and the required form of every verb's module."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Options:
 
 @pytest.fixture
 def options_seen(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Options that a made-up verb is run with."""
+    """Options of an invented verb."""
     received: list[object] = []
 
     def run(options: object) -> int:
@@ -130,9 +130,9 @@ def test_the_same_option_has_the_same_form_everywhere() -> None:
     ambiguous = {flag: forms_found for flag, forms_found in forms.items() if len(forms_found) > 1}
     assert set(ambiguous) == {
         "--only",  # cells of an experiment, rules of the protocol
-        "--json",  # a benchmark writes its figures to a file, with its text
-        "--out",  # the file of a page, the folder of results
-        "--resume",  # of a run its folder, of an experiment whether
+        "--json",  # a benchmark also writes its figures to a file
+        "--out",  # the file of a page, or the folder of results
+        "--resume",  # the folder of a run, or whether, for an experiment
     }
 
 

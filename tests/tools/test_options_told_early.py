@@ -1,4 +1,4 @@
-"""Options that would spoil the end of something long, or have no effect, are refused at its beginning."""
+"""Options that would spoil the end of a long command, or have no effect, are refused at its beginning."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def test_eval_prints_equal_episodes_once_and_their_result(
 ) -> None:
     assert main(["policy", "eval", str(sound_policy), "pendulum", "--episodes", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    # A machine that is busy with other tests may earn the policy a warning about its latency.
+    # On a machine busy with other tasks the policy may get a warning about its latency.
     accepted_line, header_line, episodes, _, summary, total, *_ = (
         line for line in lines if not line.startswith("  warning: ")
     )
@@ -184,7 +184,7 @@ def test_a_limit_enforced_by_the_shield_counts_as_an_intervention() -> None:
 
 
 def test_an_episode_in_which_the_sensor_fails_ends_there_and_the_next_one_runs() -> None:
-    """A motor without resistance is too stiff for the step: the plant leaves the numbers, which is a sensor fault."""
+    """A motor without resistance is too stiff for the step: the plant diverges, which is a sensor fault."""
     first_row, second_row = rows_of(("device.twin.plant.resistance=1.0e-4",), 2)
     assert (first_row.episode, second_row.episode) == (1, 2)
     assert first_row[2:] == second_row[2:]

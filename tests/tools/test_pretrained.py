@@ -1,4 +1,4 @@
-"""When a pretraining has settled, and what range of scores it leads to expect."""
+"""When a pretraining has settled, and the range of scores to expect from it."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def test_an_unchanged_run_is_also_equal_with_a_tolerance(run: LoggedRun) -> None
 
 
 def rewrite_library(run: LoggedRun, folder: Path, library: str) -> Path:
-    """A run like this whose log names another variant of the C library."""
+    """A run like this one whose log names another variant of the C library."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mcap_log, "variant", lambda: library)
         return LoggedRun(folder, "pendulum", "episodes=1", native=run.native).run().folder

@@ -48,7 +48,7 @@ def write_run(
 
 
 def lines(text: str) -> dict[str, str]:
-    """The table's rows by their names (those without one follow the row above)."""
+    """The table's rows by name (those without one belong to the row above)."""
     rows: dict[str, str] = {}
     name = ""
     for line in text.splitlines()[1:]:
@@ -88,7 +88,7 @@ def test_a_run_is_reported_in_a_table_and_its_curve_is_redrawn(
 def test_the_rule_of_thumb_has_its_line(tmp_path: Path) -> None:
     write_run(tmp_path, RAMP_SCORES)
     rule_line = lines(str(report_table(tmp_path, load("pendulum"))))["rule of thumb"]
-    # 0.9 of the evaluations' final 1.05 is their 45th (0.945); the mean of ten reaches it with the 50th.
+    # 0.9 of the evaluations' final 1.05 is reached by the 45th (0.945); the mean of ten reaches it with the 50th.
     assert rule_line.startswith("a memory of about 10000 experiences (400 kB)")
     assert "90% of its final performance of 1.050 (de Bruin et al. 2018, §8.5)" in rule_line
     assert "but" not in rule_line

@@ -1,4 +1,4 @@
-"""Runs that cannot be resumed: one line that says why, the right exit code, and nothing changed."""
+"""Runs that cannot be resumed: one line with the reason, the right exit code, and nothing changed."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_another_configuration(
 
 
 def rewrite_meta(folder: Path, meta: dict[str, object], variant: str | None) -> None:
-    """Rewrite a run's ``meta.json`` as a process with this variant of the library had; None: as earlier versions."""
+    """Rewrite a run's ``meta.json`` as if written with this variant of the library; None: as by earlier versions."""
     recorded = {} if variant is None else {"executor": executor_of(variant)}
     (folder / "meta.json").write_bytes(msgspec.json.encode({**meta, **recorded}))
     write_list(folder, {"meta.json": measure(folder / "meta.json")})

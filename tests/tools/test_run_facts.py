@@ -1,4 +1,4 @@
-"""One run, described from its progress, its live figures and its files: the same words."""
+"""One run, described by its progress, its live figures and its files in the same words."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from onrig.tools.safety_case.episodes import run_core
 from onrig.tools.safety_case.stack import run_stack
 
 N_EPISODES = {"pendulum": 300, "pendulum-hardware": 120, "magman": 120}
-"""Episodes through the tick's core in the tests; `onrig safety` runs 10^5."""
+"""Number of episodes through the tick's core in the tests; `onrig safety` runs 10^5."""
 
 
 @pytest.mark.parametrize("run", N_EPISODES)
@@ -110,7 +110,7 @@ def test_a_host_that_dies_breaks_no_promise_whatever_the_safe_output_does(run: s
 def test_a_shield_that_relies_on_its_fallback_alone_is_broken_by_a_host_that_dies(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The campaign can fail: a safe set whose states only the living host can keep is not enough."""
+    """The campaign can fail: a safe set whose states only a living host can keep is not enough."""
     monkeypatch.setattr(phase_plane, "_coasting_curve", lambda case: np.full(phase_plane.N_NODES, case.limit))
     for cached_function in (phase_plane._curves, phase_plane.upper_side, pendulum._tables):
         cached_function.cache_clear()
@@ -124,7 +124,7 @@ def test_a_shield_that_relies_on_its_fallback_alone_is_broken_by_a_host_that_die
 
 
 def test_without_the_prediction_the_same_policies_break_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The campaign can fail: a shield that only compares the velocity with its limit, then brakes, is not enough."""
+    """The campaign can fail: a shield that only compares the velocity with its limit and then brakes is not enough."""
     config = load_run("pendulum-hardware")
 
     class TickWithoutPrediction(Tick):

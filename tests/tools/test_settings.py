@@ -27,7 +27,7 @@ def sections() -> list[Section]:
 
 
 def test_the_page_matches_the_output_of_the_command() -> None:
-    """In a process of its own: here tests may have registered plugins from files."""
+    """In a separate process: here tests may have registered plugins from files."""
     command = [sys.executable, "-m", "onrig.tools.cli", "settings", "--markdown"]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert (ROOT / "docs" / "settings.md").read_text() == output, "onrig settings --markdown > docs/settings.md"

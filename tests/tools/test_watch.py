@@ -16,7 +16,7 @@ from tests.runtime.view.live import LiveRun
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveRun]:
-    """A run of this process."""
+    """A run owned by this process."""
     (tmp_path / "shm").mkdir()
     monkeypatch.setattr(segment, "_base_folder", lambda: tmp_path / "shm")
     with LiveRun(tmp_path / "run", create_folder()) as live:

@@ -1,4 +1,4 @@
-"""Worker processes: calls, notes, refusals, exceptions, and how an end is explained."""
+"""Worker processes: calls, notes, refusals, exceptions, and explanations of an end."""
 
 from __future__ import annotations
 

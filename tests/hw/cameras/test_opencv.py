@@ -16,7 +16,7 @@ from onrig.hw.cameras.opencv import OpenCv, OpenCvDriver
 from onrig.hw.rig import Camera
 
 LEVELS = (20, 120, 220)
-"""Grey values of the images of the video; the left half is black."""
+"""Grey values of the images in the video; the left half is black."""
 FRONT = Camera("front", rows=8, columns=16)
 
 
@@ -45,7 +45,7 @@ def images(settings: OpenCv, number: int) -> list[Any]:
 
 
 class VirtualTime:
-    """Time that passes only while somebody sleeps."""
+    """Time that advances only while someone sleeps."""
 
     def __init__(self) -> None:
         self.now_s = 100.0

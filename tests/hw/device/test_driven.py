@@ -34,7 +34,7 @@ def sample(device: DrivenDevice) -> State:
 
 @pytest.fixture
 def bench() -> tuple[DrivenDevice, BenchDriver]:
-    """Configured, armed, at its first sample."""
+    """Configured and armed, at its first sample."""
     device, driver = driven(RIG)
     assert ask(device, Op.CONFIGURE, m.CONFIGURE_LAYOUT.pack(PERIOD_US, 3)) == Result.OK
     assert ask(device, Op.ARM) == Result.OK

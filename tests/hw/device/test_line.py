@@ -25,7 +25,7 @@ def line() -> Iterator[Line]:
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long the line slept each time."""
+    """Duration of each sleep of the line."""
     slept: list[float] = []
 
     def sleep_instead(r: object, w: object, x: object, timeout_s: float) -> tuple[list[int], list[int], list[int]]:
@@ -37,7 +37,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def read(line: Line | SocketLine, size: int) -> bytes:
-    """Read until so many bytes have come."""
+    """Read until ``n`` bytes have arrived."""
     data = b""
     limit = time.monotonic() + 60
     while len(data) < size:

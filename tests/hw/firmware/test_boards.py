@@ -1,4 +1,4 @@
-"""The firmware from outside: a process or an emulated board at the end of a line."""
+"""The firmware from the outside: a process or an emulated board at the end of a line."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def until_fault(host: Host) -> State:
 def test_in_a_hundred_trials_the_output_is_safe_a_lease_and_a_period_after_the_last_command(
     kind: str, socket_folder: Path
 ) -> None:
-    """In device time, from the frames: the host falls silent after a command that was accepted."""
+    """In device time, from the frames: the host becomes silent after an accepted command."""
     lease = 2
     with device(kind, socket_folder) as port:
         host = Host(open_port(port), load("pendulum-hardware", []).rig, time)

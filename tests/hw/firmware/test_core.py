@@ -1,4 +1,4 @@
-"""The core beyond what the wire shows: the page's code, the rigs' headers, the twin's bytes, hostile input."""
+"""The core beyond what the wire shows: the code on the page, rig headers, the twin's bytes, hostile input."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_the_plant_moves_like_that_of_the_simulator(name: str) -> None:
 @pytest.mark.parametrize("name", PLANTS)
 @pytest.mark.parametrize("seed", range(5))
 def test_firmware_and_twin_send_identical_bytes(name: str, seed: int) -> None:
-    """Random requests and commands at random times; sensors' limits in DESCRIBE are the device's own affair."""
+    """Random requests and commands at random times; sensor limits in DESCRIBE may differ between devices."""
     rng = random.Random(seed)
     rig = rig_of(name)
     clocks = VirtualClock(), VirtualClock()
@@ -160,7 +160,7 @@ def test_firmware_and_twin_send_identical_bytes(name: str, seed: int) -> None:
     start = dict.fromkeys(PLANTS[name].state_names, 0.0)
     twin = LoopbackDevice(TwinDevice(rig, options, start, time_scale=1.0), clocks[0]).transport
     device = FirmwareLoop(rig.name, clocks[1])
-    device.tick()  # says hello at power-on, as the twin need not
+    device.tick()  # sends a hello at power-on, which the twin need not do
     firmware = device.transport
     layout = m.StateLayout(len(rig.sensors), len(rig.actuators))
     readers = FrameReader(), FrameReader()
@@ -184,7 +184,7 @@ def test_firmware_and_twin_send_identical_bytes(name: str, seed: int) -> None:
 
 
 def random_body(rng: random.Random, rig: Rig, n: int, frame: int) -> bytes:
-    """Mostly commands; CONFIGURE first."""
+    """Mostly commands, beginning with CONFIGURE."""
     op = (
         Op.CONFIGURE
         if n == 0
@@ -214,7 +214,7 @@ def connected(name: str = "pendulum-hw") -> tuple[Host, FirmwareLoop]:
 
 @pytest.mark.parametrize("lease", [1, 2, 5])
 def test_outputs_are_safe_within_the_lease_and_a_period_after_the_host_stops(lease: int) -> None:
-    """In device time, whenever in the period the last command came; a hundred of a hundred."""
+    """In device time, for any time of the last command within its period; all of a hundred trials."""
     host, device = connected()
     period_us, rng = 20_000, random.Random(lease)
     for _ in range(100):

@@ -1,4 +1,4 @@
-"""What of the Pico's firmware runs anywhere (duty, decoder, velocity, USB's control pipe), and its images."""
+"""The parts of the Pico's firmware that run anywhere (duty, decoder, velocity, USB control pipe), and its images."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def test_the_strings_name_rig_and_board(usb: Usb) -> None:
 @pytest.mark.parametrize(
     ("kind", "request_code", "value", "index"),
     [
-        (0x80, 6, 0x0600, 0),  # device qualifier: full speed alone
+        (0x80, 6, 0x0600, 0),  # device qualifier: full speed only
         (0x80, 6, 0x0304, 0),
         (0x80, 6, 0x0201, 0),
         (0x00, 9, 2, 0),
@@ -323,7 +323,7 @@ def test_the_table_of_sizes_on_the_page_matches_make() -> None:
 
 
 def test_a_custom_rig_is_flashed_under_its_own_name(tmp_path: Path) -> None:
-    """What make would do; that the compiler takes such a name is seen in the next test."""
+    """Emulates make; the next test shows that the compiler accepts such a name."""
     need("make")
     variables = [f"OUT={tmp_path}", "RIG=magman", "NAME=ball-on-a-track", f"DRIVE={tmp_path}"]
     told = subprocess.run(

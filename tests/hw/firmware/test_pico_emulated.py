@@ -1,4 +1,4 @@
-"""What the Pico's pins do, on its very image in an emulator: drivers, encoder, converter, e-stop, watchdog."""
+"""The pins of the Pico, on its actual image in an emulator: drivers, encoder, converter, e-stop, watchdog."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_arming_wakes_the_bridge_and_every_end_of_arming_brakes(pendulum: Pico) 
 
 
 def until(true: object) -> None:
-    """Ask again and again; what is asked takes its time."""
+    """Poll until a condition holds."""
     for _ in range(1000):
         if true():  # type: ignore[operator]
             return
@@ -122,7 +122,7 @@ def test_too_much_current_stops_the_drive_until_it_is_restarted(pendulum: Pico) 
 
 
 def test_a_suspended_bus_is_a_closed_line(pendulum: Pico) -> None:
-    """As where the cable is pulled from a board that has a supply of its own."""
+    """As if the cable were pulled from a board with its own power supply."""
     host = connected(pendulum, "pendulum-hw")
     host.begin(PERIOD_US, host.long_lease)
     host.act(host.latest_state(), (15_000,))
@@ -149,13 +149,13 @@ def test_a_hung_board_is_restarted_with_its_pins_released_and_a_new_boot_id(pend
     with pytest.raises(RequestRefused):
         again.session.clear_fault()
     again.session.configure(PERIOD_US, again.long_lease)
-    assert again.wait().fault == Fault.INTERNAL  # the encoder's zero is that of mid-swing
+    assert again.wait().fault == Fault.INTERNAL  # the encoder's zero is the position in mid-swing
     assert again.result(Op.ARM) != Result.OK
     again.close()
 
 
 def begin_at_rest(host: Host) -> None:
-    """Arm once the slope has left behind that the ball came from where no sensor was: such a leap is a dead sensor."""
+    """Arm once the slope no longer covers the ball's appearance at the sensor: such a jump is a dead sensor."""
     host.begin(PERIOD_US, host.long_lease, arm=False)
     for _ in range(5):
         host.wait()

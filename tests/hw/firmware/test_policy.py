@@ -1,4 +1,4 @@
-"""A policy on an emulated Cortex-M4F: it keeps the pendulum up while the host renews its lease, and no longer."""
+"""A policy on an emulated Cortex-M4F: it balances the pendulum while the host renews its lease, and no longer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def up(state: State) -> bool:
 
 
 def test_the_board_swings_the_pendulum_up_and_balances_it_for_ten_seconds(socket_folder: Path) -> None:
-    """Of device time, in lockstep."""
+    """In device time, in lockstep."""
     with qemu("pendulum-lockstep", socket_folder, policy=True) as board:
         session = session_with(board, 5)
         states = list(islice(renew(session, POLICY, PERIOD_US, time), 650))
@@ -47,7 +47,7 @@ def test_the_board_swings_the_pendulum_up_and_balances_it_for_ten_seconds(socket
 
 
 def falls_safe(session: DeviceSession, lease: int, frames: int) -> list[State]:
-    """Renew for a number of frames, then fall silent until the lease has expired; check that it does in time."""
+    """Renew for a number of frames, then stop until the lease has expired; check that it expires in time."""
     states = list(islice(renew(session, POLICY, PERIOD_US, time), frames))
     read = len(states)
     while not states[-1].fault:

@@ -1,4 +1,4 @@
-"""Choice of the C library's variant, and what is said where none can be used."""
+"""Choice of the C library's variant, and the message if none can be used."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ V4 = VARIANT_CPU_FLAGS["x86-64-v4"]
 
 
 def loaded(**environment: str) -> tuple[str, str]:
-    """Variant and reason in a process of its own: a process loads the library once."""
+    """Variant and reason in a separate process: a process loads the library once."""
     code = "import json; from onrig.hw.native import library_state; print(json.dumps(library_state()[1:]))"
     done = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, check=True
@@ -36,7 +36,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sources = [*HERE.glob("*.[ch]"), HERE / "build.py"]
     ready = list(HERE.glob("libonrig-*.so"))
     if ready and min(path.stat().st_mtime for path in ready) > max(path.stat().st_mtime for path in sources):
-        for path in ready:  # the installation has built them from these sources, which takes half a minute
+        for path in ready:  # the installation has already built them from these sources; building takes half a minute
             shutil.copy(path, folder)
         return folder
     try:

@@ -1,4 +1,4 @@
-"""What computed results, as files name it, and what is said where something else would continue them."""
+"""The executor that computed results, as recorded in files, and the message if another one would continue them."""
 
 from __future__ import annotations
 

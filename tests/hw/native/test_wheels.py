@@ -1,4 +1,4 @@
-"""Names of wheels, what compilers are asked for, and what is said where a tool is missing."""
+"""Names of wheels, arguments of compilers, and the message if a tool is missing."""
 
 from __future__ import annotations
 

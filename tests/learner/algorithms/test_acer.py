@@ -43,7 +43,7 @@ def _acer(memory: RandomMemory, **section: Any) -> Acer:
 
 
 def _out(layers: list[tuple[Array, Array]], x: Array) -> tuple[Array, Array]:
-    """Outputs of a network with softsign units, and the last of these with a 1 behind them."""
+    """Outputs of a network with softsign units, and its last hidden units with a 1 appended."""
     for weight, bias in layers[:-1]:
         x = x @ weight + bias
         x = x / (1.0 + np.abs(x))
@@ -92,7 +92,7 @@ def test_steps_stay_within_the_trust_region_and_smaller_ones_are_unchanged() -> 
     assert 0.2 < (alignment > 0.3).mean() < 0.8
     assert ((k * z).sum(-1) <= 0.3 + 1e-12).all()
     assert np.array_equal(z[alignment <= 0.3], g[alignment <= 0.3])
-    # The nearest of those allowed: no other on the boundary is closer.
+    # The nearest permitted one: no other on the boundary is closer.
     alternatives = z + 0.1 * rng.standard_normal((500, 4))
     is_allowed = ((k * alternatives).sum(-1) <= 0.3) & (alignment > 0.3)
     assert (np.linalg.norm(alternatives - g, axis=-1) >= np.linalg.norm(z - g, axis=-1))[is_allowed].all()
@@ -245,6 +245,6 @@ def test_it_learns_the_best_action_and_its_value() -> None:
     acer.update(memory.draws(80, 16))
     mean, std = (float(part.mean()) for part in acer.distribution(memory.observation))
     assert 0.1 < mean < 0.4
-    assert std < 0.43  # less spread pays here
+    assert std < 0.43  # less spread is rewarded here
     value = acer._values(memory.observation).mean()
     assert abs(float(value) + 4.0 * (std**2 + (mean - 0.3) ** 2)) < 0.2

@@ -63,7 +63,7 @@ def test_advantages_and_targets_are_the_double_sum_over_the_rest_of_the_episode(
     changes = {"gamma": gamma, "gae_lambda": lam, "reward_scale": scale, "actors": K, "steps": K * T}
     algorithm = _make_algorithm(name, filter=False, **changes)
     batch = make_policy_batch(algorithm, [1], N_OBS, M_ACT, K, T)
-    # Where an episode ends by its time limit, the value is that of its own last state.
+    # If an episode ends by its time limit, the value is that of its own last state.
     batch = batch._replace(next_observation=np.random.default_rng(2).standard_normal(batch.observation.shape))
     statistics = algorithm._compute_statistics(batch)
     assert batch.terminated[0, :, :-1].any(axis=1).all()

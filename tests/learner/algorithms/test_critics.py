@@ -1,4 +1,4 @@
-"""SAC's descendants compared with plain torch in float64."""
+"""The descendants of SAC, compared with plain torch in float64."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _sac(config: SacConfig, seeds: tuple[int, ...] = (3, 4), dtype: type[np.floa
 
 
 def _draw_randomness(config: SacConfig, stream: np.random.Generator) -> CriticRandomness:
-    """The next update's random numbers."""
+    """Random numbers of the next update."""
     noise, options = stream.standard_normal((2, B, M)), config.resolved_options
     n, m = options.critics, options.subset
     subset = np.argsort(stream.random(n))[:m].tolist() if m < n else list(range(n))
@@ -51,7 +51,7 @@ def _draw_randomness(config: SacConfig, stream: np.random.Generator) -> CriticRa
 def test_updates_equal_those_of_autograd(name: str) -> None:
     config = SECTIONS[name]
     sac = _sac(config, dtype=np.float64)
-    # Some steps first, so that targets differ from the critics and moments from 0.
+    # First some steps, so that targets differ from the critics and moments from 0.
     sac.update(minibatches(np.random.default_rng(5), (20, 2, B), N, M))
     state_before = sac.state()
     data = minibatches(np.random.default_rng(6), (3, 2, B), N, M)
@@ -75,7 +75,7 @@ def test_a_trial_updated_among_others_equals_the_trial_updated_alone_one_step_at
     joint, single = _sac(config, (1, 2, 3)), _sac(config, (2,))
     td = joint.update(data).td
     for k in range(7):
-        if k == 4:  # another that continues from its state
+        if k == 4:  # another one that continues from its state
             state, single = single.state(), _sac(config, (9,))
             single.restore(state)
         assert np.array_equal(single.update(select_minibatch(select_trial(data, 1), k)).td[0, 0], td[k, 1])

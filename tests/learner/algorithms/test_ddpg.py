@@ -41,7 +41,7 @@ def test_gradients_and_td_errors_equal_autograd(network: str, n: int, m: int, ba
     config = msgspec.convert({"network": network, "batch": batch, "reward_scale": 0.1}, DdpgConfig)
     ddpg = _ddpg(config, n, m, (3, 4), np.float64)
     rng = np.random.default_rng(5)
-    # Some steps first, so that targets differ from the online networks and outputs are no longer tiny.
+    # First some steps, so that targets differ from the online networks and outputs are no longer tiny.
     ddpg.update(minibatches(rng, (40, 2, batch), n, m))
     data = minibatches(rng, (1, 2, batch), n, m, weighted=weighted)
     actual = gradients(ddpg, data)

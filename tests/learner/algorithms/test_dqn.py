@@ -44,7 +44,7 @@ def _minibatches(seed: int, shape: tuple[int, int, int], n: int = 2, *, weighted
 def test_gradients_and_td_errors_equal_autograd(network: str, n: int, levels: int, batch: int, weighted: bool) -> None:
     settings = {"network": network, "levels": levels, "batch": batch, "reward_scale": 0.1, "target_every": 25}
     dqn = _dqn(msgspec.convert(settings, DqnConfig), n, (3, 4), np.float64)
-    # Some steps first, so that targets differ from the online networks and outputs are no longer tiny.
+    # First some steps, so that targets differ from the online networks and outputs are no longer tiny.
     dqn.update(_minibatches(5, (40, 2, batch), n))
     data = _minibatches(6, (1, 2, batch), n, weighted=weighted)
     gradient = gradients(dqn, data)["network"]
@@ -117,7 +117,7 @@ def test_targets_are_constant_until_they_are_copied() -> None:
 
 
 def test_decoupled_decay_shrinks_weights_without_gradient() -> None:
-    # Rewards of 0 on a network of zeros but for one weight that leads nowhere: decay is all that moves it.
+    # Rewards of 0 on a network of zeros except one weight without effect: only decay changes it.
     dqn = _dqn(DqnConfig(weight_decay=0.5, lr=0.1), dtype=np.float64)
     state = dqn.state()
     vector = np.zeros_like(vectors(state, "network"))
@@ -166,7 +166,7 @@ def test_the_policy_takes_the_best_level_and_the_lowest_of_equals() -> None:
     for best, action in (((), -1.0), ((3,), 0.5), ((2, 4), 0.0), ((0, 1, 2, 3, 4), -1.0)):
         vector = np.zeros_like(vectors(state, "network"))
         for level in best:
-            vector[0, -5 + level] = 1.0  # the output layer's biases end the vector
+            vector[0, -5 + level] = 1.0  # the biases of the output layer are at the end of the vector
         dqn.restore(replace_vectors(state, "network", vector))
         assert np.array_equal(dqn.policy(np.ones((1, 3, 2))), np.full((1, 3, 1), action))
 

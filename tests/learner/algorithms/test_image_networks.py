@@ -78,7 +78,7 @@ def _reference_data(batches: Minibatches, trial: int, image: Image) -> Data:
 
 
 def _torch_net(p: Tensors, net: str, x: torch.Tensor, image: Image) -> torch.Tensor:
-    """Linear outputs of convolutions of the first columns, joined by the others, and of dense layers."""
+    """Linear outputs of convolutions of the image columns, joined by the other columns, and of dense layers."""
     (rows, columns), frames = image.size, image.frames
     images, other_signals = x[:, : rows * columns * frames], x[:, rows * columns * frames :]
     y = images.reshape(-1, rows, columns, frames).permute(0, 3, 1, 2)

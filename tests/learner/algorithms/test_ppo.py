@@ -40,7 +40,7 @@ def _parameters(algorithm: Ppo) -> NDArray[np.floating]:
 
 
 def _minibatch(ppo: Ppo, batch: PolicyBatch, size: int) -> Experiences:
-    """The first experiences of a batch, under statistics of the present policy: (1, S, size, ...)."""
+    """The first experiences of a batch, with the statistics of the current policy: (1, S, size, ...)."""
     statistics = flatten_actors(ppo._compute_statistics(batch))
     fields = ppo._inputs(statistics.observation), *statistics[1:]
     return Experiences(*(np.asarray(field, np.float64)[None, :, :size] for field in fields))
@@ -197,7 +197,7 @@ def test_the_gradient_of_the_loss_equals_central_differences() -> None:
         return float(-gain.mean() + 0.7 * np.square(value[:, 0] - target).mean())
 
     start = ppo.rows[0].copy()
-    ppo._descend(minibatch, 1.0)  # by next to nothing: Adam's first moment is a tenth of the gradient
+    ppo._descend(minibatch, 1.0)  # by a tiny number: Adam's first moment is a tenth of the gradient
     for adam in ppo._adams:
         indices = np.arange(adam.group.flat_field.offset, adam.group.flat_field.slice.stop)
         moments = 10.0 * ppo.values(adam.moments)[0, 0, : len(indices)]

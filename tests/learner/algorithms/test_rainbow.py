@@ -45,7 +45,7 @@ def _data(seed: int, shape: tuple[int, int, int], config: RainbowConfig = SMALL_
 
 
 def _project_by_tape(p: Floats, reward: Floats, discount: Floats, support: tuple[float, float]) -> Floats:
-    """Run the projection of distributions (B, atoms) alone."""
+    """Run only the projection of distributions (B, atoms)."""
     record = Layout()
     fields = [record.add(name, *a.shape) for name, a in (("p", p), ("r", reward), ("d", discount), ("out", p))]
     tape = Tape(Layout(), record)

@@ -1,4 +1,4 @@
-"""V-RACER with cells: windows, acting from step to step, and what only memory can learn."""
+"""V-RACER with cells: windows, step-by-step evaluation, and a task that requires memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _recurrent_policies(vracer: object) -> RecurrentPolicies:
 
 
 def _value(vracer: RecurrentVracer, states: NDArray[np.floating]) -> float:
-    """Of the last of some states (T, n), from nothing before the first."""
+    """Value of the last of some states (T, n), starting with empty cells."""
     h = vracer.hidden_width
 
     def trace_step(tape: Tape, x: Array, _: Array | None) -> Array:
@@ -77,7 +77,7 @@ def test_the_state_before_an_experience_is_kept_until_its_slot_is_rewritten() ->
     assert np.abs(hidden_before).max(axis=-1).reshape(2, -1, EPISODE)[..., 1:].min() > 0.0
     vracer.update(memory.draws(3, 8))
     assert np.array_equal(memory.notes.state()["before"], hidden_before)
-    # Slots 4 to 6 of the first trial are the first three steps of another episode now: a gap in the old one.
+    # Slots 4 to 6 of the first trial now hold the first three steps of another episode: a gap in the old one.
     memory.trajectories.on_write(0, np.array([4, 5, 6]), 1000 + np.arange(3))
     memory.notes.on_write(0, np.array([4, 5, 6]))
     vracer.update(memory.draws(1, 8))
@@ -103,7 +103,7 @@ def test_actions_of_the_current_policy_have_a_ratio_of_one_for_any_window() -> N
         vracer.update(memory.gather(slots[None, :, k : k + 8]))
     np.testing.assert_allclose(memory.notes.stored_column(0, "rho"), 1.0, atol=1e-5)
     np.testing.assert_allclose(memory.notes.stored_column(0, "kl"), 0.0, atol=1e-5)
-    # Had nothing been remembered when the window begins, an action would not be as likely.
+    # Without a remembered state at the start of the window, an action would have another probability.
     vracer._previous_hidden[:] = 0.0
     late_slots = np.array([5, 6, 7, 8, 9, 17, 18, 19])
     vracer.update(memory.gather(late_slots[None, None]))
@@ -111,7 +111,7 @@ def test_actions_of_the_current_policy_have_a_ratio_of_one_for_any_window() -> N
 
 
 def test_it_learns_a_task_that_requires_memory() -> None:
-    """The best action is the observation one step before; the present one is always 0."""
+    """The best action is the previous observation; the current one is always 0."""
     memory = RandomMemory(1, n=1, m=1)
     rng = np.random.default_rng(0)
     memory.observation[0, :, 0] = np.where(np.arange(CAPACITY) % 2, 0.0, rng.choice((-1.0, 1.0), CAPACITY))

@@ -25,13 +25,13 @@ def _refer(trials: int = 1, **changes: Any) -> tuple[Refer, Notes]:
 
 
 def _is_near(refer: Refer, slots: list[int], *rho: float) -> list[bool]:
-    """Which are near."""
+    """Mask of the near experiences."""
     ratios = np.array([rho])
     return [not is_far for is_far in refer.classify(np.array([slots]), ratios, np.log(ratios) ** 2)[0]]
 
 
 def _distance(refer: Refer, *parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Ratio and divergence at actions (B, m), of policies that acted and the present one, mean and std each."""
+    """Ratio and divergence at actions (B, m), for behaviour and current policies, mean and std each."""
 
     def broadcast(*p: Array) -> Array:
         return concatenate(*policy_distance(refer.settings, BehaviourSample(*p[:3]), *p[3:]))
@@ -56,9 +56,9 @@ def test_beta_rises_from_zero_to_one_without_far_experiences_and_falls_to_zero_w
 def test_beta_changes_by_the_count_before_the_update() -> None:
     refer, _ = _refer(far_share=0.0)
     _is_near(refer, [0, 1], 100.0, 100.0)
-    assert refer.beta[0] == pytest.approx(0.02)  # none was far then
+    assert refer.beta[0] == pytest.approx(0.02)  # none was far at that time
     _is_near(refer, [0, 1], 1.0, 1.0)
-    assert refer.beta[0] == pytest.approx(0.02 * 0.98)  # two of 50 were
+    assert refer.beta[0] == pytest.approx(0.02 * 0.98)  # two of 50 were far
 
 
 def test_an_experience_is_near_only_within_the_bounds() -> None:
@@ -105,7 +105,7 @@ def test_when_the_bound_shrinks_all_are_reclassified_by_their_last_ratios(monkey
     _is_near(refer, [0, 1, 2], 3.0, 1.5, 0.3)
     for _ in range(2):
         _is_near(refer, [5], 1.0)
-        assert np.flatnonzero(refer.far[0]).tolist() == []  # 5, and no look since
+        assert np.flatnonzero(refer.far[0]).tolist() == []  # 5, and no recount since
     _is_near(refer, [5], 1.0)
     bound = 1.0 + 4.0 / 5.0
     ratios = np.asarray(refer.rho[0], np.float64)

@@ -1,4 +1,4 @@
-"""What DDPG, NAF and V-RACER under ReF-ER, and ACER, have in common."""
+"""Common properties of DDPG, NAF and V-RACER under ReF-ER, and of ACER."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_restored_learner_continues_bit_for_bit(section: dict[str, Any]) -> No
 def test_far_experiences_contribute_only_the_gradient_of_the_divergence(section: dict[str, Any]) -> None:
     def learn_once(rules: str | int, reward: float) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
         memory = RandomMemory(1)
-        memory.mean[:] = memory.drawn[:] = 3.0  # far from every policy at the start
+        memory.mean[:] = memory.drawn[:] = 3.0  # far from every policy initially
         memory.reward[:] *= reward
         algorithm = make_algorithm(memory, dict(section), {"rules": rules, "standardise": False})
         mean_before, _ = algorithm.distribution(memory.observation)
@@ -120,7 +120,7 @@ def test_ratios_use_the_actions_as_drawn_before_any_clipping(section: dict[str, 
 
 @ALL_ALGORITHMS
 def test_the_shields_change_of_an_action_belongs_to_the_environment(section: dict[str, Any]) -> None:
-    """An experience whose action was replaced is as near, and is learned from as much, as any other."""
+    """An experience whose action was replaced is equally near, and is learned from equally, as any other."""
     own_memory, other_memory = RandomMemory(1), RandomMemory(1)
     other_memory.deviates[0, ::2] = True
     first, second = (make_algorithm(memory, dict(section), {}) for memory in (own_memory, other_memory))

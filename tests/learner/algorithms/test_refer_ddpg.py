@@ -62,7 +62,7 @@ def _vector(state: State, name: str) -> NDArray[np.float64]:
 
 
 def _network(ddpg: ReferDdpg, name: str, vector: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """Linear outputs behind softsign units, from a plain vector of parameters."""
+    """Linear outputs after softsign units, from a plain vector of parameters."""
     sizes, start = (ddpg._actor if name == "actor" else ddpg._critic).sizes, 0
     for layer, (inputs, outputs) in enumerate(sizes):
         block = vector[start : start + (inputs + 1) * outputs].view(-1, outputs)

@@ -1,4 +1,4 @@
-"""Updates of the algorithms under ReF-ER: against torch, among trials, and by numpy."""
+"""Updates of the algorithms under ReF-ER: compared with torch, among trials, and with numpy."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ TAU = 0.05
 
 
 class UpdateCase(NamedTuple):
-    """An algorithm, and how torch learns it."""
+    """An algorithm, and its update in torch."""
 
     section: dict[str, Any]
     loss: Loss
     optimisers: dict[str, dict[str, Any]]
-    """Networks with the options of their Adam."""
+    """Networks, with the options of their Adam."""
     targets_by_network: Mapping[str, str] = MappingProxyType({})
-    """Targets, and what they follow."""
+    """Targets, and the networks that they track."""
 
 
 VRACER = {"algorithm": "vracer", "hidden": [9, 7], "lr": 1e-2}
@@ -121,7 +121,7 @@ def test_twenty_updates_equal_torchs_in_float64(case: UpdateCase) -> None:
 
 
 def _reset(algorithm: ReferAlgorithm, p: Tensors) -> None:
-    """Forget the moments of the first update."""
+    """Reset the moments of the first update."""
     for name, field in algorithm.layout.fields.items():
         if name.startswith("adam/"):
             algorithm.values(field)[:] = 0.0

@@ -95,7 +95,7 @@ def test_the_target_is_reported_with_the_error(name: str) -> None:
     np.testing.assert_allclose(terminated_signals.target, scaled_reward, rtol=1e-6)
     np.testing.assert_allclose(continued_signals.target[is_terminal], scaled_reward[is_terminal], rtol=1e-6)
     assert np.abs(continued_signals.target - scaled_reward)[~is_terminal].min() > 1e-6
-    # What is left is the value of the action, which does not depend on the successor.
+    # The remainder is the value of the action, which does not depend on the successor.
     np.testing.assert_allclose(
         continued_signals.target - continued_signals.td,
         terminated_signals.target - terminated_signals.td,

@@ -11,7 +11,7 @@ GAMMA = 0.97
 
 
 def _chains(rng: np.random.Generator, *lengths: int) -> np.ndarray:
-    """Successors of chains of these lengths, their slots shuffled."""
+    """Successors of chains of these lengths, with shuffled slots."""
     n = sum(lengths)
     slots, successors, start = rng.permutation(n), np.full(n, -1), 0
     for length in lengths:

@@ -30,7 +30,7 @@ def _sac(
 def test_updates_equal_numpys_in_losses_gradients_and_steps(changes: dict[str, object], weighted: bool) -> None:
     config = msgspec.structs.replace(SMALL_CONFIG, **changes)
     sac = _sac(config, seeds=(3, 4), dtype=np.float64)
-    # Some steps first, so that targets differ from the online networks.
+    # First some steps, so that targets differ from the online networks.
     sac.update(minibatches(np.random.default_rng(5), (20, 2, 6), 3, 2))
     state_before = sac.state()
     data = minibatches(np.random.default_rng(6), (2, 2, 6), 3, 2, weighted=weighted)
@@ -59,7 +59,7 @@ def test_log_probabilities_match_the_density_of_the_sampled_actions(m: int) -> N
     std = (np.arctanh(samples) - mean) / noise
 
     def cumulative_distribution(a: np.ndarray) -> np.ndarray:
-        """The distribution function of each component: that of a normal behind the squashing."""
+        """The distribution function of each component: a normal one behind the squashing."""
         z = (np.arctanh(a) - mean) / std
         return np.array([[0.5 * (1 + math.erf(v / math.sqrt(2))) for v in row] for row in z])
 
@@ -73,7 +73,7 @@ def test_the_actors_gradient_equals_finite_differences() -> None:
     sac = _sac(config, dtype=np.float64)
     data = minibatches(np.random.default_rng(0), (1, 1, 4), 3, 2)
     state = sac.state()
-    sac.update(data)  # by next to nothing: Adam's first moment is a tenth of the gradient
+    sac.update(data)  # by a tiny number: Adam's first moment is a tenth of the gradient
     gradient = 10.0 * trial_state(sac.state(), 0)["adam_mean_actor"][0]
     stream = np.random.default_rng()
     restore_stream(stream, state["streams"][0])
@@ -173,7 +173,7 @@ def test_the_temperature_drives_the_entropy_to_minus_the_number_of_actions() -> 
     np.testing.assert_allclose(sac.policy(observation), 0.5 * observation, atol=0.2)
     noise = np.random.default_rng(1).standard_normal((2, 3000, 1))
     samples = sac.sample(np.zeros((2, 3000, 1)), noise)
-    # A normal of standard deviation 0.089 has an entropy of -1; squashing takes little of it near 0.
+    # A normal of standard deviation 0.089 has an entropy of -1; squashing reduces it only a little near 0.
     np.testing.assert_allclose(samples.std(axis=1), 0.089, rtol=0.35)
 
 

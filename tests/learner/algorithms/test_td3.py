@@ -28,10 +28,10 @@ def _td3(
 def test_updates_equal_numpys_in_losses_gradients_and_steps(changes: dict[str, object], weighted: bool) -> None:
     config = msgspec.structs.replace(SMALL_CONFIG, **changes)
     td3 = _td3(config, seeds=(3, 4), dtype=np.float64)
-    # Some steps first, so that targets differ from the online networks.
+    # First some steps, so that targets differ from the online networks.
     td3.update(minibatches(np.random.default_rng(5), (21, 2, 6), 3, 2))
     state_before = td3.state()
-    # Adam divides by next to nothing where a gradient is: all parameters get one big enough to compare.
+    # Adam divides by a tiny number at small gradients, so all parameters get a gradient large enough to compare.
     data = minibatches(np.random.default_rng(6), (2, 2, 6), 3, 2, weighted=weighted)
     signals, state_after = td3.update(data), td3.state()
     for trial in range(2):
@@ -54,7 +54,7 @@ def test_the_actor_ascends_the_first_critic_by_finite_differences() -> None:
     td3 = _td3(config, dtype=np.float64)
     data = minibatches(np.random.default_rng(0), (1, 1, 4), 3, 2)
     state = td3.state()
-    td3.update(data)  # by next to nothing: Adam's first moment is a tenth of the gradient
+    td3.update(data)  # by a tiny number: Adam's first moment is a tenth of the gradient
     gradient = 10.0 * trial_state(td3.state(), 0)["adam_mean_actor"][0]
     critic = vectors(td3.state(), "critic1")[0]
 

@@ -50,7 +50,7 @@ def test_conjugate_gradients_solve_each_trials_system() -> None:
 
 
 def _filtered_batch(trpo: Trpo, batch: PolicyBatch) -> tuple[NDArray[np.floating], BatchStatistics]:
-    """What networks see of a batch's observations, and its statistics."""
+    """Network inputs for a batch's observations, and their statistics."""
     statistics = flatten_actors(trpo._compute_statistics(batch))
     return trpo._inputs(statistics.observation), statistics
 
@@ -64,7 +64,7 @@ def _flatten(tensors: Any) -> NDArray[np.float64]:
 
 
 def _fisher(parameters: Tensors, x: torch.Tensor) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
-    """Products with the Hessian of the mean divergence by differentiating twice."""
+    """Products with the Hessian of the mean divergence, by differentiating twice."""
     parameter_list = list(parameters.values())
     mean, std = mlp(parameters, "policy", x), parameters["spread/log_std"].exp()
     divergence = kl_divergence(mean.detach(), std.detach(), mean, std).mean()
@@ -87,7 +87,7 @@ def test_a_fisher_product_equals_differentiating_the_divergence_twice(hidden: li
 def _divergence_and_gain(
     trpo: Trpo, old_leaves: Tensors, x: NDArray[np.floating], statistics: BatchStatistics, trial: int = 0
 ) -> tuple[float, float]:
-    """Mean divergence from the old policy of the present one, and its mean gain."""
+    """Mean divergence of the current policy from the old one, and its mean gain."""
     states, new_leaves = torch.tensor(np.asarray(x[trial], np.float64)), _policy_leaves(trpo, trial)
     (old_mean, old_std), (mean, std) = (
         (mlp(parameters, "policy", states), parameters["spread/log_std"].exp())

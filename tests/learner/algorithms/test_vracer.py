@@ -86,7 +86,7 @@ def test_it_learns_the_best_action_and_its_value(advantage: str) -> None:
     vracer.update(memory.draws(200, 16))
     mean, std = vracer.distribution(memory.observation)
     assert 0.2 < float(mean.mean()) < 0.8
-    assert (std < 0.447).all()  # less spread pays here
+    assert (std < 0.447).all()  # less spread is rewarded here
     kl, is_far = vracer.divergence()[0]
     assert 0.0 < kl < 5.0
     assert is_far < 0.5
@@ -102,7 +102,7 @@ def test_the_standard_deviation_is_the_same_in_all_states_and_starts_as_configur
 
 
 def test_gradients_are_those_of_the_paper() -> None:
-    """Of the biases of value and mean and of the standard deviation, from what stands beside the slots."""
+    """For the biases of value and mean and the standard deviation, computed from the notes of the slots."""
     memory = RandomMemory(1)
     vracer = _vracer(memory, {"standardise": False}, lr=1e-3)
     vracer.update(memory.draws(15, 8))
@@ -143,6 +143,6 @@ def test_gradients_are_those_of_the_paper() -> None:
     std_gradient = pull * ((drawn_action - mean) ** 2 / std**2 - 1.0) / std + (1.0 - beta) * (
         1.0 / std - policy_distance / std**3
     )
-    slope = 1.0 - np.exp(-std[0])  # of the softplus
+    slope = 1.0 - np.exp(-std[0])  # the derivative of the softplus
     expected = [value_gradient.mean(), *mean_gradient.mean(axis=0), *(slope * std_gradient.mean(axis=0))]
     np.testing.assert_allclose(actual, expected, rtol=2e-3, atol=2e-4)

@@ -1,4 +1,4 @@
-"""ERO: the coins, the draws from what is in, and what the network learns (Zha et al. 2019)."""
+"""ERO: the coins, the draws from the selected experiences, and the network's learning (Zha et al. 2019)."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def test_experiences_are_standardised_by_the_memory_and_the_learners_columns_are
     slots = np.array([[4, 9, 2], [3, 1, 7]])
     td, target = RNG(2).standard_normal((2, 1, 2, 2))
     features.on_update(slots[:, :2], Signals(td, target=target))
-    features.standardise(np.array([True, False]))  # the other one's when they are first needed
+    features.standardise(np.array([True, False]))  # the other trial's, when they are first needed
 
     stored = view.gather(slots)
     for trial, count in enumerate((300, 40)):

@@ -1,4 +1,4 @@
-"""KLPER's score against closed forms and Monte Carlo, and its choice of a batch."""
+"""KLPER's score against closed forms and Monte Carlo, and its selection of a batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RNG = np.random.default_rng
 
 
 def digamma(x: float) -> float:
-    """Of arguments that are not too small, by recurrence and asymptotic series."""
+    """Digamma function of arguments that are not too small, by recurrence and asymptotic series."""
     recurrence_sum = 0.0
     while x < 20.0:
         recurrence_sum -= 1.0 / x
@@ -47,7 +47,7 @@ def test_the_scores_of_finite_batches_match_the_closed_form(b: int, m: int, vari
 def test_with_sigma_as_a_covariance_random_data_is_preferred_to_the_policys_own(
     variance: float, on_policy: float, random: float
 ) -> None:
-    """The finding: the first two lines are sigma as a covariance, the last two as a standard deviation."""
+    """The result: the first two lines use sigma as a covariance, the last two as a standard deviation."""
     b = 400_000
     on_policy_score = kl_scores(0.1 * RNG(0).standard_normal((b, 1)), variance)
     random_score = kl_scores(RNG(1).uniform(-1, 1, (b, 1)), variance)

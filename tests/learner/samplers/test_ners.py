@@ -87,7 +87,7 @@ def test_without_the_global_network_an_experience_is_scored_in_isolation() -> No
 def test_the_gradient_equals_that_of_reinforce() -> None:
     f = nets(msgspec.structs.replace(SMALL_SETTINGS, sample=4, lr=1e-12))
     x, gain, is_valid = RNG(3).standard_normal((1, 4, 9)), np.array([2.5]), np.array([[True, True, True, False]])
-    f.step(x, is_valid, gain, np.array([0]))  # by next to nothing: Adam's first moment is a tenth of the gradient
+    f.step(x, is_valid, gain, np.array([0]))  # by a tiny number: Adam's first moment is a tenth of the gradient
     for name, field in f.layout.fields.items():
         if name.startswith("adam"):
             continue
@@ -103,7 +103,7 @@ def test_the_gradient_equals_that_of_reinforce() -> None:
 
 
 def _steps(f: ScoreNets, trials: int, steps: int = 20) -> None:
-    """Step all trials but one each time, on minibatches of different sizes."""
+    """Step all trials except one each time, on minibatches of different sizes."""
     for k in range(steps):
         f.step(*_training_fields(f, trials, k), np.flatnonzero(np.arange(trials) != k % (trials + 1)))
 
@@ -209,7 +209,7 @@ def test_only_replayed_experiences_are_scored_and_a_rewritten_slot_starts_over()
     priorities_after = priorities(ners)
     assert (priorities_after[other_slots] == 1.0).all()
     assert (priorities_after[slots_drawn[0]] < 1.0).all()
-    # The TD errors and targets of this very update are among the features.
+    # The TD errors and targets of the current update are among the features.
     scores = ners._nets.scores(ners._features_of(slots_drawn))[0]
     np.testing.assert_allclose(priorities_after[slots_drawn[0]], scores**SMALL_SETTINGS.alpha, rtol=1e-6)
     features = ners._features
@@ -232,19 +232,19 @@ def test_the_networks_learn_at_the_end_of_an_episode_from_the_gain_over_the_prev
         return any(not np.array_equal(nets_after[name], value) for name, value in nets_before.items())
 
     draw_and_learn(ners, 1, 3)
-    assert not close_episode(5.0)  # there was no episode before
-    assert not close_episode(7.0)  # nothing was replayed since
+    assert not close_episode(5.0)  # there was no previous episode
+    assert not close_episode(7.0)  # nothing has been replayed since
     draw_and_learn(ners, 1, 3)
     assert not close_episode(7.0)  # no gain, no step
     draw_and_learn(ners, 1, 3)
     assert not close_episode(np.nan)
     draw_and_learn(ners, 1, 3)
-    assert not close_episode(3.0)  # the one before is not known
+    assert not close_episode(3.0)  # the previous one is unknown
     assert np.array_equal(parameters(ners), start)
     draw_and_learn(ners, 1, 3)
     assert close_episode(4.0)
     draw_and_learn(ners, 1, 3)
-    assert not close_episode(4.0)  # by now there are moments that would go on
+    assert not close_episode(4.0)  # by now there are moments that would continue to act
     draw_and_learn(ners, 1, 3)
     ners.on_write([np.arange(CAPACITY)])
     assert not close_episode(9.0)  # everything replayed has been overwritten
@@ -319,7 +319,7 @@ def test_a_restored_sampler_continues_like_the_original() -> None:
 
 
 def test_the_grouping_of_writes_makes_no_difference() -> None:
-    """A rig's learner hears of the writes of an episode at no fixed times, each slot once at a time."""
+    """The learner of a rig receives the writes of an episode at irregular times, each slot once per batch."""
     in_one_batch, in_batches = sampler(), sampler()
     for ners in (in_one_batch, in_batches):
         ners.on_write([np.arange(20)])

@@ -71,7 +71,7 @@ def test_a_part_with_less_than_its_share_is_filled_up_from_the_other() -> None:
 
 def test_priorities_and_importance_weights_refer_to_their_part() -> None:
     def separate_sampler(capacity: int, n_written: int, first_slot: int) -> Sampler:
-        """The sampler of a part, as a memory of its own would have it."""
+        """The sampler of a part, as in a separate memory."""
         stream = np.random.default_rng(0).spawn(2)[first_slot > 0]
         context = SamplerContext(capacity, BATCH // 2, 10, updates=100, steps=1000)
         sampler = sampler_for(parse_strategy("FIFO[PropPER+IS]"), stream, context)

@@ -37,7 +37,7 @@ def test_draws_follow_the_priorities(n_stored: int, batch: int, updates: int) ->
     sampler.on_update(np.arange(n_stored), Signals(td))
     counts = np.bincount(sampler.draw(batch, updates).slots.ravel(), minlength=n_stored)
     distribution = (np.abs(td) + 0.01) ** 0.6
-    # One draw per share: the counts vary less than independent ones, most where few slots share much.
+    # One draw per share: the counts vary less than independent ones, especially if few slots share much.
     if n_stored > 100:
         assert follows_distribution(counts, distribution)
     else:

@@ -24,7 +24,7 @@ def _cumulative_law(n: int, alpha: float = 0.7) -> NDArray[np.float64]:
 
 
 def test_segments_of_ten_thousand_match_the_paper() -> None:
-    # Of the paper: C = 1e4, alpha = 0.7, S = 16.
+    # From the paper: C = 1e4, alpha = 0.7, S = 16.
     expected = [7, 28, 75, 160, 298, 503, 791, 1177, 1679, 2315, 3103, 4062, 5211, 6570, 8159, 10_000]
     assert segment_ends(_cumulative_law(10_000), 10_000, 16).tolist() == expected
 
@@ -137,7 +137,7 @@ EVENTS = st.lists(
 @settings(max_examples=100)
 @given(events=EVENTS, n_initial=st.integers(4, 40), seed=st.integers(0, 1000))
 def test_any_stream_draws_like_a_sorted_list(events: list[tuple[str, list[int]]], n_initial: int, seed: int) -> None:
-    """Reference: everything sorted by (-|td|, age) at each draw, the same uniform numbers."""
+    """Reference: everything sorted by (-|td|, age) at each draw, with the same uniform numbers."""
     sampler = _make_sampler(n_initial, capacity=40, seed=seed)
     uniforms = np.random.default_rng(seed)
     errors = np.random.default_rng(seed + 1)

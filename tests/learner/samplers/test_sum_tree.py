@@ -38,7 +38,7 @@ def test_any_puts_find_the_same_as_a_running_sum(
     targets = np.concatenate(([0.0, tree.total, 2 * tree.total], np.random.default_rng(seed).random(50) * tree.total))
     slots_found = tree.find(targets)
     assert np.all(values[slots_found] > 0)
-    # Sums in another order differ by roundings: the share found ends at or after the target, and begins before it.
+    # Sums in another order differ by rounding: the share found ends at or after the target, and begins before it.
     tolerance = 1e-9 * tree.total
     is_inside = targets <= tree.total
     assert np.all(running[slots_found] >= targets - tolerance, where=is_inside)

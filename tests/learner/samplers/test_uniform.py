@@ -37,7 +37,7 @@ def test_uniform_is_a_sampler() -> None:
 @pytest.mark.parametrize(("n_stored", "batch", "updates"), [(7, 4, 4000), (1000, 16, 4000), (10_000, 16, 8000)])
 def test_every_slot_is_drawn_equally_often(n_stored: int, batch: int, updates: int) -> None:
     slots = _uniform(n_stored).draw(batch, updates).slots
-    # Without replacement the counts vary by (1 - batch / stored) less than a multinomial's.
+    # Without replacement the variance of the counts is (1 - batch / stored) times that of a multinomial.
     counts = np.bincount(slots.ravel(), minlength=n_stored).astype(np.float64)
     expected = counts.mean()
     statistic = float(((counts - expected) ** 2 / expected).sum()) / (1 - batch / n_stored)
@@ -47,7 +47,7 @@ def test_every_slot_is_drawn_equally_often(n_stored: int, batch: int, updates: i
 @pytest.mark.parametrize(("n_stored", "batch"), [(9, 4), (5, 4)])
 def test_every_distinct_pair_is_drawn_equally_often(n_stored: int, batch: int) -> None:
     slots = _uniform(n_stored).draw(batch, 20_000).slots
-    # Two fixed places of each row, one row giving one pair: independent trials.
+    # Two fixed positions of each row, one pair per row: independent trials.
     for i, j in ((0, 1), (0, batch - 1), (batch - 2, batch - 1)):
         counts = np.bincount(slots[:, i] * n_stored + slots[:, j], minlength=n_stored * n_stored).reshape(
             n_stored, n_stored

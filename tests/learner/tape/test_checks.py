@@ -20,7 +20,7 @@ SIZES = np.array([400, 400, 400])
 
 
 def _operation(name: str, **changes: float | tuple[float, float]) -> np.void:
-    """An operation on 4 rows and 6 columns whose operands lie behind one another in the scratch."""
+    """An operation on 4 rows and 6 columns whose operands follow one another in the scratch."""
     op: np.void = np.zeros(1, RECORD)[0]
     op["code"], op["rows"], op["cols"], op["inner"] = CODES[name], 4, 6, 3
     op["space"] = -1
@@ -92,7 +92,7 @@ def _set_operand(key: str, i: int, value: int) -> Callable[[np.void], None]:
         ("product_tn", _set_operand("by_col", 1, 0), "not laid out"),
         ("product_tn", _set_operand("at", 2, 3), "overwrites"),
         ("row_sum", _set_operand("by_col", 1, 0), "not laid out"),
-        ("adam", _set_operand("at", 1, 85), "overwrites"),  # the gradient in the moments, which are written, too
+        ("adam", _set_operand("at", 1, 85), "overwrites"),  # the gradient in the moments, which are also written
         ("adam", _set_operand("at", 3, 92), "overwrites"),
     ],
 )
@@ -155,7 +155,7 @@ def test_many_operations_are_checked_at_once_each_against_its_own_spaces() -> No
 
 
 def _operation_run(*outputs: tuple[str, int, int]) -> NDArray[np.void]:
-    """Operations (name, section, place of the output); each reads what lies at 0."""
+    """Operations (name, section, position of the output); each reads what is at 0."""
     ops = np.zeros(len(outputs), RECORD)
     for op, (name, section, place) in zip(ops, outputs, strict=True):
         op["code"], op["section"], op["rows"], op["cols"], op["space"] = CODES[name], section, 1, 4, Space.NONE
@@ -173,7 +173,7 @@ def _operation_run(*outputs: tuple[str, int, int]) -> NDArray[np.void]:
         ([("fill", 3, 0), ("copy", 0, 4)], 1),
         ([("fill", 3, 0), ("copy", 2, 4)], 1),
         ([("fill", 0, 1), ("copy", 0, 5)], 1),  # one element of four is missing
-        ([("fill", 0, 0), ("add_scaled", 0, 4)], 1),  # in place, of what is not there
+        ([("fill", 0, 0), ("add_scaled", 0, 4)], 1),  # in place, on missing values
     ],
 )
 def test_reads_from_another_trial_or_update_are_found(

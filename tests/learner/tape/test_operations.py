@@ -1,4 +1,4 @@
-"""Every operation: its derivative by finite differences, and the executors compared with each other."""
+"""Every operation: its derivative against finite differences, and the executors compared with each other."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_these_tests_cover_all_operations() -> None:
 
 
 def _evaluate(trace: Callable[[Array], Array], x: Floats, executor: Executor) -> Floats:
-    """Output of a function of a record's field."""
+    """Output of a function of one field of a record."""
     record = Layout()
     field = record.add("x", *x.shape)
     tape = Tape(Layout(), record)
@@ -345,7 +345,7 @@ def test_dropout_keeps_the_same_elements_in_every_executor_independently_and_at_
     assert np.array_equal(a > 0, dropout_mask(a.shape, 0.1, 0, 7.0))
     for mask in (a, b, c):
         assert (mask == 0.0).mean() == pytest.approx(0.1, abs=5 * math.sqrt(0.09 / mask.size))
-        # Neighbours in a row, and in a column.
+        # Neighbours in a row and in a column.
         for pair in ((mask[:, 1:], mask[:, :-1]), (mask[1:], mask[:-1])):
             assert abs(np.corrcoef(pair[0].reshape(-1), pair[1].reshape(-1))[0, 1]) < 5 / math.sqrt(mask.size)
     for either, other in ((a, b), (a, c), (b, c)):
@@ -369,7 +369,7 @@ def test_projections_agree_across_executors() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_atoms_too_close_for_the_precision_leave_no_mass_elsewhere(dtype: type[np.floating]) -> None:
-    high = float(np.finfo(dtype).smallest_subnormal)  # of which a sixth is 0
+    high = float(np.finfo(dtype).smallest_subnormal)  # a sixth of which is 0
     record = Layout()
     before, x, after = (record.add(name, 3, cols) for name, cols in (("before", 64), ("x", 9), ("after", 64)))
     tape = Tape(Layout(), record)
@@ -411,7 +411,7 @@ def test_the_moments_of_a_unit_without_gradient_do_not_remain_subnormal(
         assert (rows[0, group.flat_field.slice] == 1.0).all()
         if executor.name.startswith("native x86"):
             assert (rows[0, adam.moments.slice][:-1] == 0.0).all()
-    assert (np.array([smallest / 2], dtype) * np.array([1], dtype))[0] > 0.0  # as before in the rest of the process
+    assert (np.array([smallest / 2], dtype) * np.array([1], dtype))[0] > 0.0  # as earlier in the process
 
 
 def test_descend_uses_only_its_own_optimisers() -> None:

@@ -1,4 +1,4 @@
-"""What a tape refuses to trace, and arrays that a program does not run on."""
+"""What a tape refuses to trace, and arrays on which a program does not run."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ def test_algorithms_by_autograd_learn_to_hold_a_ball(
     sizes = ["task.episode_s=2", "learner.updates_per_episode=40", f"episodes={episodes}"]
     config = load("magman", [*sizes, *overrides])
     trials = run_trials(config, _settings(config), range(3))
-    # Without the worst of three: the shorter the training, the more often one still hangs at a magnet.
+    # Without the worst of three: the shorter the training, the more often one still sticks to a magnet.
     mean_scores = [np.sort(trials.advance().evaluation)[1:].mean() for _ in range(episodes)]
     assert mean_scores[0] < -5.0
     assert np.mean(mean_scores[-5:]) > -4.0
@@ -214,7 +214,7 @@ def test_a_diverged_trial_is_recognised_by_its_scores_and_does_not_disturb_the_o
 
 
 def _make_diverge(trials: Trials, trial: int) -> None:
-    """Make the networks of one trial what a divergence leaves of them."""
+    """Set the networks of one trial to their state after a divergence."""
     state = trials.algorithm.state()
     for name, values in state.items():
         if "/" in name and not name.startswith(("adam/", "target_")):

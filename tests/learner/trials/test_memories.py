@@ -27,7 +27,7 @@ BY_EPISODE = ("FarPolFrac[Uniform]", "MaxKLDiv[Uniform]", "MinError[Uniform]")
 
 
 class _ScriptedResynthesis:
-    """A resynthesiser that answers with what was prepared for the episode."""
+    """A resynthesiser that returns what was prepared for the episode."""
 
     batch: ResynthesisedBatch
 
@@ -60,7 +60,7 @@ def test_trials_and_rigs_keep_the_same_experiences_in_the_same_slots(strategy: s
     selection = msgspec.structs.replace(config.selection, strategy=strategy, capacity=capacity)
     config = msgspec.structs.replace(config, selection=selection)
     settings = msgspec.convert(config.learner, LearnerSettings)
-    # The trial looked at is the second of two; the first is offered other experiences.
+    # The examined trial is the second of two; the first is offered other experiences.
     memories = Memories(contents_for(config, settings, is_noisy=False), [SEED + 1, SEED])
     resynthesis = _ScriptedResynthesis()
     reference = Memory(config, resynthesis if synthetic else None)

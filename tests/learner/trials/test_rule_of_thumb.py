@@ -13,7 +13,7 @@ EPISODES = 5000
 STEPS = 200.0 * np.arange(1, EPISODES + 1)
 """1e6 steps, as in Figure 17."""
 SIZES = {"IDP": 318, "Reacher": 28, "Walker": 164, "Cheetah": 264, "Hopper": 644, "Ant": 700}
-"""Thousands of experiences that Figure 17 gives its six benchmarks."""
+"""Thousands of experiences that Figure 17 recommends for its six benchmarks."""
 
 
 @pytest.mark.parametrize("size", SIZES.values(), ids=SIZES.keys())

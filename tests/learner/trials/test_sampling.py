@@ -41,14 +41,14 @@ def _single_context(seed: int) -> SamplerContext:
 
 
 def _errors(rng: np.random.Generator) -> NDArray[np.float32]:
-    """TD errors of a minibatch: now and then with ties, infinities, and what is no number."""
+    """TD errors of a minibatch: occasionally with ties, infinities and NaN."""
     if rng.random() < 0.3:
         return rng.choice([1.0, -1.0, 2.0, 0.0, np.inf, np.nan], BATCH).astype(np.float32)
     return rng.standard_normal(BATCH).astype(np.float32)
 
 
 def _draw_written_slots(rng: np.random.Generator, n_stored: int) -> NDArray[np.int64]:
-    """Slots of an episode: of another length each time, in the end such as are held already, some of them twice."""
+    """Slots of an episode: a different number each time, finally slots already held, some of them twice."""
     count = int(rng.integers(BATCH, 40))
     if n_stored + count <= CAPACITY:
         return np.arange(n_stored, n_stored + count)

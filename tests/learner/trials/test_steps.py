@@ -1,4 +1,4 @@
-"""Trials that advance step by step in a world."""
+"""Trials that advance step by step in an environment."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_episodes_end_independently_in_each_trial_and_only_terminal_states_are_m
     angle = rows[:, :, n + m + 2]  # of the next observation
     assert (terminated == (np.abs(angle) > 12 * 2 * np.pi / 360)).all()
     assert len({tuple(row) for row in terminated.tolist()}) == 3
-    # A row begins where the one before it led, but for the first of an episode.
+    # A row begins where the previous one ended, except for the first of an episode.
     is_continued = (rows[:, 1:, :n] == rows[:, :-1, n + m : 2 * n + m]).all(axis=2)
     assert (is_continued | terminated[:, :-1]).mean() > 0.9
     assert not (is_continued & terminated[:, :-1]).any()
@@ -172,7 +172,7 @@ def test_a_gaussian_explores_by_itself_from_the_start_and_rows_record_it() -> No
     rows, n = trials.memories.rows[:, :20], 3
     mean, std, drawn_action, is_deviating = np.moveaxis(rows[..., 2 * n + 4 : 2 * n + 8], -1, 0)
     assert (std == np.float32(0.8)).all()
-    assert np.abs(drawn_action).max() > 1.0  # what is told is the draw before the clip
+    assert np.abs(drawn_action).max() > 1.0  # the recorded action is the one drawn before clipping
     assert 0.5 < float(((drawn_action - mean) / std).std()) < 1.5
     assert np.array_equal(rows[..., n], np.clip(drawn_action, -1.0, 1.0))
     assert not is_deviating.any()

@@ -1,4 +1,4 @@
-"""The process of a camera, with a camera made up here."""
+"""The process of a camera, with a camera defined here."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Bench(CameraDevice, frozen=True, kw_only=True, tag="bench"):
 
 
 class BenchDriver(CameraDriver):
-    """Returns one image again and again."""
+    """Returns the same image repeatedly."""
 
     def __init__(self, settings: Bench, camera: Camera) -> None:
         self._settings = settings

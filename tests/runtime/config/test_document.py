@@ -1,4 +1,4 @@
-"""Loading documents, overriding values, converting them, and the places that problems point to."""
+"""Documents: loading, overriding and converting values, and the places of problems."""
 
 from __future__ import annotations
 
@@ -430,7 +430,7 @@ def test_no_assignment_raises_anything_but_config_error(assignment: str) -> None
     assert all(str(problem).isprintable() for problem in problems)
 
 
-# --- problems found by those who build on documents ------------------------------------------------
+# --- problems found by users of documents ----------------------------------------------------------
 
 
 def test_a_problem_at_a_missing_path_points_to_its_surroundings() -> None:

@@ -1,4 +1,4 @@
-"""Pieces in files that a configuration names: what may run, what is registered, and what is said otherwise."""
+"""Pieces in files named by a configuration: what may run, what is registered, and the messages otherwise."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Write = Callable[[str], Path]
 
 @pytest.fixture(autouse=True)
 def isolate_registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A process that has read no configuration, in a folder of its own."""
+    """A process that has loaded no configuration, in its own folder."""
     monkeypatch.setattr(registry, "_plugin_files", {group: {} for group in registry.GROUPS})
     monkeypatch.setattr(python_files, "_trusts_everything", False)
     monkeypatch.setenv("ONRIG_TRUST", "")

@@ -90,7 +90,7 @@ def test_a_missing_recipe_is_reported_where_it_is_named() -> None:
 
 
 def test_settings_of_another_noise_are_not_mixed_with_the_recipes(recipe: Path) -> None:
-    """Of ``ou`` friction is what decays, of ``own`` how little persists."""
+    """In ``ou`` friction is the decay, in ``own`` how short the persistence is."""
     run = recipe.parent.parent / "run.yaml"
     noise = "exploration: {process: ou, friction: 0.4, gain: 2.0, quiet: {every: 5}}\n"
     sections = find_config("pendulum").read_text().split("exploration:")

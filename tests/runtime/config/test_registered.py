@@ -1,4 +1,4 @@
-"""Sections that are chosen by kind: within unions, lists and mappings, and the places of their mistakes."""
+"""Sections selected by kind: within unions, lists and mappings, and the places of their mistakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading YAML strictly: scalars, refusals, bounds, and writing it back."""
+"""Strict reading of YAML: scalars, refusals, bounds, and writing it back."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def yaml_values(text: st.SearchStrategy[str]) -> st.SearchStrategy[object]:
     )
 
 
-# What YAML 1.1 takes for text and leaves unquoted, and 1.2 for a number; a lone surrogate is not writable at all.
+# Text for YAML 1.1, which leaves it unquoted, but a number for 1.2; a lone surrogate cannot be written at all.
 portable_text = st.text(st.characters(exclude_categories=["Cs"])).filter(lambda t: not re.match(r"[-+]?\.?[0-9]", t))
 any_text = st.text(st.characters(exclude_categories=["Cs"])) | st.from_regex(r"[-+0-9.eExo]{1,6}", fullmatch=True)
 

@@ -1,4 +1,4 @@
-"""A trainer in the loop, in virtual time: in time, late, silent, and with another wish."""
+"""A trainer in the loop, in virtual time: in time, late, silent, and with another request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOCKSTEP = msgspec.structs.replace(PENDULUM, device=msgspec.structs.replace(PEND
 
 
 class Trainer:
-    """The trainer's side; ``answers`` gives the order that comes while it is waited for."""
+    """The trainer's side; ``answers`` gives the order that arrives while it is waited for."""
 
     def __init__(self, config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_ns = 0
@@ -47,7 +47,7 @@ class Trainer:
             self.request = self.request._replace(tick=self.tick, action=(0.25 + self.tick,))
 
     def act(self, delay_ns: int | None) -> Step:
-        """A tick whose answer comes after ``delay_ns``; None: never."""
+        """A tick whose answer arrives after ``delay_ns``; None: never."""
         self.tick += 1
         self.delay_ns = delay_ns
         self.due_ns = self.now_ns + (delay_ns or 0)
@@ -79,7 +79,7 @@ def test_a_late_action_counts_from_the_next_tick(realtime_trainer: Trainer) -> N
     realtime_trainer.request = realtime_trainer.request._replace(tick=2, action=(9.0,))
     held_step = realtime_trainer.act(None)
     assert (held_step.policy, held_step.flags) == ((9.0,), Flag.HELD)
-    for _ in range(2 * LEASE_PERIODS):  # as long as some action comes, the trainer is there
+    for _ in range(2 * LEASE_PERIODS):  # as long as any action arrives, the trainer is present
         realtime_trainer.request = realtime_trainer.request._replace(tick=realtime_trainer.tick)
         assert math.isfinite(realtime_trainer.act(None).policy[0])
     assert not realtime_trainer.is_over()

@@ -1,4 +1,4 @@
-"""Time-outs of a disarmed loop."""
+"""Timeouts of a disarmed loop."""
 
 from __future__ import annotations
 

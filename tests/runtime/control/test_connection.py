@@ -1,4 +1,4 @@
-"""A line that closes in mid-run: the run waits for the device and for a person, in virtual time."""
+"""A line that closes during a run: the run waits for the device and for an operator, in virtual time."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def resume_by_hand(bench: Bench) -> None:
 
 
 def on_prompt(bench: Bench, resume: Callable[[], None]) -> None:
-    """Have somebody act on each line that asks for a person."""
+    """Act on each message that asks for an operator."""
     bench.on_warning = lambda: resume() if "onrig resume" in bench.reports[-1][1] else None
 
 

@@ -78,7 +78,7 @@ def test_wrapping_numbers_are_not_another_rate() -> None:
 
 
 def swinging_command(n: int, amplitude: float = 1.0) -> int:
-    """A command that goes to and fro between the shares of the range, four times a second."""
+    """A command that alternates between shares of the range, four times a second."""
     return round(amplitude * FULL_COMMAND) * (1 if n // 6 % 2 else -1)
 
 

@@ -1,4 +1,4 @@
-"""A sign that flips in mid-run: the fallback and the reset drive instead of braking, which is a fault with a name."""
+"""A sign that flips during a run: fallback and reset drive instead of braking, which is a fault with its own name."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class DivergingLoop:
         self.tick = Tick(config)
 
     def run(self, seconds: float, action: float, state: tuple[float, ...] = (0.0, 0.0)) -> tuple[float, float]:
-        """Have a policy ask for ``action`` until the fault; returns when (inf: never) and the greatest |velocity|."""
+        """Demand ``action`` until the fault; returns its time (inf: never) and the greatest |velocity|."""
         config, tick, max_velocity = self._config, self.tick, 0.0
         previous_command: tuple[int, ...] = (0,)
         (angle, velocity), (voltage,) = config.rig.sensors, config.rig.actuators

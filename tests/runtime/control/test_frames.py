@@ -1,4 +1,4 @@
-"""When a frame was sampled, and how late it came."""
+"""Sample times of frames, and their lateness."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PERIOD_NS = 20_000_000
 
 
 def lateness_ms(arrivals_ms: list[float]) -> list[float]:
-    """What the loop says of frames of which the n-th, sampled at 20 n ms by the device, arrives so late."""
+    """Lateness reported by the loop for frames of which the n-th, sampled at 20 n ms by the device, arrives late."""
     config = load_run("pendulum")
     assert config.wall_period_ns == PERIOD_NS
     session: Any = SimpleNamespace(received_ns=0)
@@ -72,14 +72,14 @@ def test_more_missed_frames_than_a_record_can_hold_saturate() -> None:
 
 
 class PunctualDevice:
-    """A device with a frame at each multiple of the period, and a clock that passes by waiting and rehearsing only."""
+    """A device with a frame at each multiple of the period, and a clock that advances only by waits and rehearsals."""
 
     def __init__(self, period_ns: int, rehearsal_ns: int) -> None:
         self.now_ns = self.received_ns = self.due_ns = 1000 * period_ns
         self.has_rebooted = False
         self.counters = SimpleNamespace(skipped=0, not_advancing=0, bytes_dropped=0)
         self.started_ns: list[int] = []
-        """How long before the next frame each rehearsal began."""
+        """Time before the next frame at which each rehearsal began."""
         self._period_ns, self._rehearsal_ns = period_ns, rehearsal_ns
 
     def wait_state(self, deadline_ns: int) -> Any:

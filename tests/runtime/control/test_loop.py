@@ -1,4 +1,4 @@
-"""The loop with a twin in the same process, in virtual time: interference by people and devices."""
+"""The loop with a twin in the same process, in virtual time: interference by operators and devices."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Ring(RingWriter):
 
 
 class Bench:
-    """A loop, its device, and everything that either of them said."""
+    """A loop, its device, and everything that either of them reported."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Bench:
         self.config = load_run("pendulum", [*SETTINGS, pace, *settings])
         rig, start = self.config.rig, self.config.task.start
         options = TwinOptions(plant=Pendulum(), reset=reset)
-        if not reset:  # somewhere else than where it is to start
+        if not reset:  # somewhere other than its start
             start = {"angle": 2.0, "velocity": -5.0}
         self.device = TwinDevice(rig, options, start, time_scale=0.0 if lockstep else 1.0)
         self.clock = VirtualClock(1_000_000_000)
@@ -112,7 +112,7 @@ class Bench:
         monkeypatch.setattr(outside, "report", record_report)
 
     def wait_virtually(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Have the loop wait by the device's clock; by the machine's it would wait for as long as that has been up."""
+        """Let the loop wait by the device's clock; by the machine's it would wait for the machine's uptime."""
         virtual_time = SimpleNamespace(
             monotonic=lambda: self.clock.monotonic_ns() / 1e9,
             monotonic_ns=self.clock.monotonic_ns,
@@ -131,7 +131,7 @@ class Bench:
 
 @pytest.fixture
 def paced_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """Its device goes on by itself, in virtual time."""
+    """Its device continues by itself, in virtual time."""
     return Bench(tmp_path, monkeypatch, lockstep=False)
 
 
@@ -279,7 +279,7 @@ def test_an_estop_pressed_between_episodes_is_found_when_arming(paced_bench: Ben
 
 
 def test_an_estop_not_yet_reported_by_a_frame_is_found_when_arming(paced_bench: Bench) -> None:
-    """The frame that waits when the device refuses to arm was sampled before the button was pressed."""
+    """The frame waiting when the device refuses to arm was sampled before the button was pressed."""
 
     def act() -> None:
         paced_bench.device.press_estop(pressed=False)
@@ -305,7 +305,7 @@ def test_an_estop_not_yet_reported_by_a_frame_is_found_when_arming(paced_bench: 
 
 
 def test_in_lockstep_a_fault_not_yet_reported_by_a_frame_is_found_when_arming(bench: Bench) -> None:
-    """The device notices that a killed loop's connection is closed after the next loop has said hello."""
+    """The device detects that a killed loop's connection is closed after the next loop has said hello."""
     arm = bench.session.arm
     refusals: list[bool] = []
 
@@ -647,7 +647,7 @@ def test_the_loop_saves_its_position_before_it_reports_an_episode_as_closed(
     assert {(word, state.episode) for word, state in states_by_closed} == {(0, 0), (1, 1), (2, 2)}
     final_state = decode_state(state_store.take())
     assert (final_state.episode, final_state.evaluated, final_state.tick) == (3, False, 3 * (STEPS + 1))
-    # The last frame of all, which shows the outputs safe, belongs to no episode.
+    # The very last frame, which confirms the safe outputs, belongs to no episode.
     assert final_state.device_us == bench.device.t_us - bench.config.period_us
     assert [seat.policy_id for seat in final_state.switch.seated] == [1]
     assert final_state.explorer["training_steps"] == 0

@@ -22,7 +22,7 @@ LONG_EPISODE = ("task.episode_s=20", "limits.predicted=null", "rig.lease_periods
 
 
 def time_to_link_fault(bench: Bench) -> tuple[LinkFault, int]:
-    """Run into a lost link; how it is named, and the time from the last frame to its being named."""
+    """Run until a link is lost; returns its fault, and the time from the last frame to its detection."""
     source = bench.loop._frames
     wait, last_ns, fault_ns = source.next, 0, 0
 

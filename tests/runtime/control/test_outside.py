@@ -1,4 +1,4 @@
-"""The board says *safe* only after a frame does, never because a request was sent or answered."""
+"""The board reports *safe* only after a frame does, never because a request was sent or answered."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Bench:
         self.confirmation = Confirmation(REALTIME, session, self.board)
 
     def receive(self, frame: int, status: int) -> tuple[int, int]:
-        """A frame comes, one period after the other; (since, newest) as the board then has them, in frames."""
+        """Frames arrive one per period; returns (since, newest) on the board after each, in frames."""
         self.session.last_frame, self.session.received_ns = frame, 1000 * frame
         self.confirmation.process(state_of(frame)._replace(status=status, u_start=(0,), u_end=(0,)))
         return self.board[Word.SAFE_SINCE_NS] // 1000, self.board[Word.SAFE_NS] // 1000

@@ -22,7 +22,7 @@ BUILD_NS = 300_000
 
 
 class FakeSession:
-    """Stands for a session: knows its model, takes 300 us of virtual time to build, fails where the model says so."""
+    """Replaces a session: knows its model, takes 300 us of virtual time to build, fails if the model says so."""
 
     now_ns = 0
     built: list[bytes]
@@ -50,7 +50,7 @@ class FakeSession:
 
 
 def parsed_model(model: bytes) -> bytes:
-    """Stands for a parsed model, and takes as long as a session."""
+    """Replaces a parsed model, and takes as long as a session."""
     FakeSession.now_ns += BUILD_NS * (100 if b"slow" in model else 1)
     if b"unreadable" in model:
         raise ValueError("no such field")
@@ -67,7 +67,7 @@ def slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PolicySlot:
 
 
 def active_model(switch: PolicySwitch) -> bytes | None:
-    """The model that decides."""
+    """The active model."""
     model: bytes | None = getattr(switch.active, "model", None)
     return model
 
@@ -262,7 +262,7 @@ LIMITS = ProbationLimits(ticks=5, slow_ns=None, slow_ticks=3, excess_fallback=0.
 def seat_policies(
     slot: PolicySlot, *policy_ids: int, ticks: int = 5, limits: ProbationLimits | None = LIMITS
 ) -> PolicySwitch:
-    """A switch on which these policies have sat in turn, each for so many good ticks (the last one for none)."""
+    """A switch on which these policies have acted in turn, each for ``ticks`` faultless ticks (the last for none)."""
     switch = PolicySwitch(slot, limits)
     for policy_id in policy_ids:
         for _ in range(ticks if switch.active is not None else 0):
@@ -410,7 +410,7 @@ def test_the_seat_counts_how_long_its_policy_has_acted(slot: PolicySlot) -> None
 
 def test_a_slow_first_build_does_not_prevent_swaps_once_builds_have_been_timed(slot: PolicySlot) -> None:
     switch = PolicySwitch(slot)
-    slot.put(1, b"slow")  # as the first build of a process is, which loads libraries
+    slot.put(1, b"slow")  # like the first build of a process, which loads libraries
     switch.install_newest()
     slot.put(2, b"two")
     switch.install_newest()

@@ -40,7 +40,7 @@ print(sorted(before), sorted(os.sched_getaffinity(0)), sep=";")
 
 
 def affinity_before_and_after(cpu: str) -> tuple[list[int], list[int]]:
-    """CPUs of a process before and after it has left one."""
+    """CPUs of a process before and after it has given one up."""
     process = subprocess.run(
         [sys.executable, "-c", CODE.format(cpu=cpu)], capture_output=True, text=True, check=True, timeout=60
     )
@@ -60,7 +60,7 @@ def test_by_default_the_loop_has_its_own_cpu_and_all_processes_agree_on_it(monke
     monkeypatch.delenv(LOOP_CPU_VARIABLE, raising=False)
     resolve_loop_cpu()
     loop_cpu_id = loop_cpu(RealTime())
-    monkeypatch.setattr(realtime, "read_interrupts", None)  # nobody asks again
+    monkeypatch.setattr(realtime, "read_interrupts", None)  # it is not asked again
     assert loop_cpu_id in os.sched_getaffinity(0)
     assert loop_cpu(RealTime()) == loop_cpu_id
     assert affinity_before_and_after("'auto'")[1] == [c for c in sorted(os.sched_getaffinity(0)) if c != loop_cpu_id]

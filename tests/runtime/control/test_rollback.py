@@ -35,7 +35,7 @@ Records = npt.NDArray[np.void]
 
 
 class Rig:
-    """A lockstep loop, and what the replay process would do of it, without processes."""
+    """A lockstep loop, and the replay process's handling of it, without processes."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *settings: str) -> None:
         self.bench = bench = Bench(folder, monkeypatch, *settings)
@@ -72,7 +72,7 @@ class Rig:
         return self.policies.admit(model, np.zeros((0, 2), np.float32), learner="test")
 
     def run(self) -> Records:
-        """To the end, and what the watch makes of the records, in batches of odd sizes."""
+        """Run to the end; returns what the watch derives from the records, in batches of odd sizes."""
         self.bench.loop.run()
         raw = bytes(self.bench.ring._records[: len(self.bench.ring) * self.bench.layout.size])
         records = np.frombuffer(raw, self.bench.layout.dtype)
@@ -82,7 +82,7 @@ class Rig:
         return records
 
     def model(self, policy_id: int, nan_state: Sequence[float] | None = None, hidden: int = 50) -> bytes:
-        """The policy of the bench under another id, with NaN close to a state where one is given."""
+        """The policy of the bench under another id, with NaN near a state if one is given."""
         rig, rate_hz = self.config.rig, self.config.rate_hz
         contract = contract_for(rig, rate_hz, policy_id=policy_id, parent_run="", training_step=0)
         if nan_state is None:

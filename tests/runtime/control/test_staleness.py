@@ -1,4 +1,4 @@
-"""A learner that falls silent: actions of the run between episodes, and messages."""
+"""A learner that becomes silent: actions of the run between episodes, and messages."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class QuietLearnerRig:
         return True
 
     def at_episode_end(self, episode: int, action: Callable[[], None]) -> None:
-        """Let something happen at the end of an episode."""
+        """Trigger an action at the end of an episode."""
         previous_hook, closing_record = self.bench.ring.at_push, episode * EPISODE_RECORDS
 
         def push_and_act(n: int) -> None:

@@ -32,7 +32,7 @@ NAN = math.nan
 
 
 class FakePolicy:
-    """What the tick asks of a session; answers what it is told to."""
+    """Session as seen by the tick, with given answers."""
 
     def __init__(self, answer: Callable[[npt.NDArray[np.float32]], Sequence[float]], m: int = 1) -> None:
         self.has_basic_ports = True
@@ -67,7 +67,7 @@ def decide_step(tick: Tick, frame: State, session: PolicySession | None, policy_
 
 
 def complete_step(after: State, frame: int = 5) -> Step:
-    """The record of a frame once the one after it has come."""
+    """The record of a frame once the next one has arrived."""
     tick = begin_tick()
     step = decide_step(tick, state(frame), policy(1.0))
     tick.complete(step, after, tick.observe(after).observation)

@@ -22,7 +22,7 @@ Alteration = Callable[[State], State]
 
 
 def alter_frames(bench: Bench, alter: Alteration, *, until_frame: int = 1 << 30) -> None:
-    """Have the device's frames altered on their way out."""
+    """Alter the device's frames on their way out."""
     rig = bench.config.rig
     layout = StateLayout(len(rig.sensors), len(rig.actuators))
     sample = bench.device.sample

@@ -74,7 +74,7 @@ def act(model: bytes, observation: list[float]) -> float:
 @settings(max_examples=20)
 @given(st.integers(0, 1000), st.lists(st.floats(-1, 1, width=32), min_size=2, max_size=2))
 def test_the_noise_is_that_of_the_network_on_normalised_inputs(seed: int, x: list[float]) -> None:
-    """The exporter folds the normalisation into the first layer: there, the same noise must mean the same."""
+    """The exporter folds the normalisation into the first layer: the same noise must have the same effect there."""
     weights = layers(seed)
     perturbed = perturbed_model(
         export_policy(weights, contract()), np.random.default_rng(seed), 0.1, CENTRE, HALF_RANGE
@@ -210,7 +210,7 @@ def test_the_process_obeys_its_equation_starting_at_zero() -> None:
 
 
 def test_its_statistics_match_the_literal_reading() -> None:
-    """Read literally (docs/methods.md): std 7.2, 89 % of |u| above 1, lag-1 correlation 0.7, about 0.5 once clipped."""
+    """Literal reading (docs/methods.md): std 7.2, 89 % of |u| above 1, lag-1 correlation 0.7, about 0.5 if clipped."""
     u = ornstein_uhlenbeck(rng().standard_normal((4000, 60)), gain=5.14, friction=0.3)[100:]
     clipped = np.clip(u, -1, 1)
 
@@ -239,7 +239,7 @@ def test_persistent_policy_noise_is_standard_normal_in_every_step() -> None:
 
 @pytest.mark.parametrize(("episode", "amplitude"), [(1, 1.0), (250, 0.5509), (500, 0.1), (2000, 0.1)])
 def test_the_amplitude_multiplies_the_clipped_noise(episode: int, amplitude: float) -> None:
-    """Scaled before the clip, 89 % of it would stay at full size whatever the amplitude (docs/methods.md)."""
+    """If scaled before the clip, 89 % of it would have full size whatever the amplitude (docs/methods.md)."""
     noise = np.array(episode_noise(OrnsteinUhlenbeck(), rng(), episode, 3000, DIMENSIONS))
     unscaled = np.array(episode_noise(OrnsteinUhlenbeck(), rng(), 1, 3000, DIMENSIONS))
     assert np.abs(noise).max() == pytest.approx(amplitude, abs=1e-4)
@@ -261,7 +261,7 @@ def test_without_exploration_the_noise_is_zero() -> None:
 
 @pytest.mark.parametrize("episode", [1, 7, 500])
 def test_the_streams_of_the_ou_process_are_unchanged(episode: int) -> None:
-    """Spelled out here, so that no change of the code can move them: recorded runs replay bit for bit."""
+    """Written out here, so that no change of the code can alter them: recorded runs replay bit for bit."""
     draws = 5.14 * np.random.default_rng(np.random.SeedSequence(3, spawn_key=(1, episode))).standard_normal((200, 2))
     u, expected = np.zeros(2), []
     amplitude = 1.0 if episode == 1 else 1.0 + (0.1 - 1.0) * (episode - 1) / (500 - 1)

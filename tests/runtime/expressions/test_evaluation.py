@@ -1,4 +1,4 @@
-"""Floats and arrays give the same bits; what is not finite is defined for both."""
+"""Floats and arrays give the same bits; non-finite results are defined for both."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def conditions(draw: st.DrawFn, depth: int = 3) -> str:
 
 
 def bits(values: Sequence[float] | NDArray[np.float64]) -> list[int]:
-    """Bits of float64 values; all NaN are alike."""
+    """Bits of float64 values; all NaN are equal."""
     array = np.array(values, np.float64)
     array[np.isnan(array)] = math.nan
     bit_patterns: list[int] = array.view(np.int64).tolist()
@@ -74,7 +74,7 @@ def evaluate_rows(text: str, table: Sequence[Sequence[float]], *, condition: boo
 
 
 def evaluate_together(text: str, table: Sequence[Sequence[float]], *, condition: bool = False) -> list[float]:
-    """The same from arrays."""
+    """The same, computed with arrays."""
     array = np.array(table)
     outcome = evaluate_batch(parse(text, NAMES, condition=condition), lambda slot: array[:, slot])
     values = np.broadcast_to(np.asarray(outcome.value, np.float64), len(table))
@@ -86,7 +86,7 @@ def evaluate_together(text: str, table: Sequence[Sequence[float]], *, condition:
 def test_floats_and_arrays_agree_bit_for_bit(text: str, table: list[tuple[float, ...]]) -> None:
     try:
         parse(text, NAMES)
-    except ExpressionError:  # more operations than are allowed
+    except ExpressionError:  # more operations than allowed
         return
     assert bits(evaluate_rows(text, table)) == bits(evaluate_together(text, table))
 

@@ -1,4 +1,4 @@
-"""The grammar: what it takes, and that hostile text is refused at its place, quickly and without being run."""
+"""The grammar: what it accepts, and that hostile text is refused at its place, quickly and without being executed."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ POSITION_PATTERN = re.compile(r"line (\d+), column (\d+) of the expression: \S")
 
 
 def refusal_message(text: str, condition: bool) -> str:
-    """What is said of a text that is no expression; otherwise it is compiled."""
+    """Message for a text that is not an expression; otherwise it is compiled."""
     try:
         node = parse(text, NAMES, condition=condition)
     except ExpressionError as error:

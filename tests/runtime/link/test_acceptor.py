@@ -1,4 +1,4 @@
-"""Hostile tcp peers: a listed learner still gets in, and the process stays small."""
+"""Hostile tcp peers: a listed learner still gets in, and the process remains small."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def count_descriptors() -> int:
 
 
 def attach_until(condition: Callable[[], bool], rig: AcceptingRig) -> None:
-    """Ask the rig, which takes its time, until something holds."""
+    """Poll the slow rig until a condition holds."""
     for _ in range(1000):
         if condition():
             return
@@ -91,7 +91,7 @@ def test_a_listed_learner_gets_in_past_hundreds_of_connections_that_never_identi
 def test_a_learner_gets_in_past_a_returning_crowd(
     socket_folder: Path, keys: Path, learner_keys: LearnerKeys, encrypted: bool
 ) -> None:
-    """40 connections from its own address that begin their handshake and are reopened whenever they are ended."""
+    """40 connections from its own address that begin their handshake and are reopened whenever they are closed."""
     first_bytes, presented_keys = (HELLO_BEGUN, learner_keys) if encrypted else (READY_BEGUN, None)
     with (
         AcceptingRig(socket_folder, load_rig_keys(keys) if encrypted else None) as rig,

@@ -121,7 +121,7 @@ def test_a_request_sent_before_the_rig_exists_is_answered_once_it_does(endpoint:
 
 
 class Clock:
-    """Stands in for ``time``; goes on when the client waits."""
+    """Replaces ``time``; advances when the client waits."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -133,7 +133,7 @@ class Clock:
 def times_of_requests(
     client: LinkClient, clock: Clock, monkeypatch: pytest.MonkeyPatch, *, until_s: float
 ) -> list[float]:
-    """When a question is put to a rig that never answers, in seconds from the first time on."""
+    """Times at which a request is sent to a rig that never answers, in seconds from the first."""
     monkeypatch.setattr(client_module, "time", clock)
     times_s: list[float] = []
     start_s = clock.now_s

@@ -1,4 +1,4 @@
-"""Damaged messages of every type, quickly; `make study` sends a hundred thousand of each."""
+"""Damaged messages of every type, a few of each; `make study` sends a hundred thousand of each."""
 
 from __future__ import annotations
 

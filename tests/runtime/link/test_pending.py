@@ -81,7 +81,7 @@ def test_answers_that_are_not_read_do_not_pile_up() -> None:
     assert connection.may_reply(MAX_REPLY_BYTES - size, size)
     connection.sent_reply_bytes += size
     assert connection.unsent_reply_bytes == MAX_REPLY_BYTES - size
-    connection.sent_reply_bytes += 2 * size  # heartbeats and such: no credit for later
+    connection.sent_reply_bytes += 2 * size  # heartbeats and the like: no credit for later
     assert connection.unsent_reply_bytes == 0
     assert connection.may_reply(size, 0)
     assert not connection.may_reply(size, size)

@@ -1,4 +1,4 @@
-"""Who is served and who leaves, in virtual time."""
+"""Which peers are served and which leave, in virtual time."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from onrig.runtime.link.seats import (
 
 POLL_S = 0.02
 SEATS_IN_TURN = MAX_SEATS_PER_ADDRESS - MAX_SEATS_PER_ADDRESS // SEATS_PER_QUEUE_JUMP
-"""Seats of an address that go to the longest waiting."""
+"""Seats of an address given to the connection that has waited longest."""
 
 
 class SeatSimulation:
-    """The acceptor without sockets: who is there, and what becomes of them."""
+    """The acceptor without sockets: its connections, and those that it ended."""
 
     def __init__(self) -> None:
         self.connections: list[PendingConnection] = []
@@ -55,7 +55,7 @@ class SeatSimulation:
 
 
 def simulate_wait_s(hostile_addresses: list[str], seed: int, learner: str = "10.0.0.1") -> float:
-    """Wait of a newcomer for its seat where those addresses return whenever they are ended (inf: it is ended).
+    """Wait of a newcomer for its seat if those addresses always return when disconnected (inf: it is disconnected).
 
     They come and are ended in an order that the seed decides; the newcomer comes at any time after them.
     """
@@ -92,7 +92,7 @@ def test_a_newcomer_is_seated_in_time_whatever_its_own_address_does(count: int, 
 
 
 def test_forty_returning_connections_delay_it_by_one_turn_of_the_seats() -> None:
-    """The figure of docs/architecture.md."""
+    """The figure stated in docs/architecture.md."""
     waits = [simulate_wait_s(["10.0.0.1"] * 40, seed) for seed in range(20)]
     assert max(waits) <= MIN_SEAT_TENURE_S + POLL_S
     assert MIN_SEAT_TENURE_S == 2.0

@@ -111,7 +111,7 @@ def test_a_learner_with_keys_does_not_talk_to_a_plain_rig(socket_folder: Path, l
 
 
 class Handshake:
-    """A CURVE server socket made by hand, and a client whose handshake is watched."""
+    """A hand-written CURVE server socket, and a client whose handshake is monitored."""
 
     def __init__(self, *, enforce: int, domain: bytes = ZAP_DOMAIN) -> None:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -161,7 +161,7 @@ def test_trap_curve_without_an_authenticator_admits_everyone_unless_the_domain_i
 
 
 def test_our_rig_admits_no_one_if_its_authenticator_is_gone(socket_folder: Path, rig_keys: RigKeys) -> None:
-    """Fails closed: the key is on the list, but nobody is there to say so."""
+    """Fails closed: the key is listed, but nothing authenticates it."""
     rig = AcceptingRig(socket_folder, rig_keys)
     assert rig.server._zap_handler is not None
     for option in (zmq.ZAP_ENFORCE_DOMAIN, zmq.CURVE_SERVER):

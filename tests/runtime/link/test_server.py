@@ -30,7 +30,7 @@ PATIENCE_MS = 60_000
 
 
 class Peer:
-    """A learner's socket without the manners."""
+    """Socket of a learner that ignores the rules."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, max_queued: int) -> None:
         self.socket = context.socket(zmq.DEALER)
@@ -48,7 +48,7 @@ class Peer:
 
 
 class Rig:
-    """A server, what it handled, and peers."""
+    """A server, the requests it handled, and peers."""
 
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint
@@ -70,7 +70,7 @@ class Rig:
         self.server.close()
 
     def serve(self, requests: int = 1) -> None:
-        """Serve until so many requests have been handled or found malformed since the call."""
+        """Serve until this number of requests has been handled or found malformed since the call."""
         target = len(self.handled) + self.server.n_malformed + requests
         while len(self.handled) + self.server.n_malformed < target:
             assert self.server.wait(PATIENCE_MS), "nothing arrived"

@@ -1,4 +1,4 @@
-"""The shipped layouts for Foxglove and PlotJuggler: all fields that they show are in a log."""
+"""The shipped layouts for Foxglove and PlotJuggler: all fields that they show exist in a log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LAYOUTS = files("onrig.configs").joinpath("layouts")
 
 
 def flatten_paths(message: Any, prefix: str) -> Iterator[str]:
-    """Paths of all scalar fields of a message, as plotting programs name them."""
+    """Paths of all scalar fields of a message, as named by plotting programs."""
     for field in message.DESCRIPTOR.fields:
         path = f"{prefix}/{field.name}"
         if field.message_type is None:
@@ -32,7 +32,7 @@ def flatten_paths(message: Any, prefix: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, set[str]]:
-    """What a short run of each rig has in its log, by a public reader."""
+    """Contents of the log of a short run of each rig, by a public reader."""
     paths_by_rig: dict[str, set[str]] = {}
     for rig in RIGS:
         run = LoggedRun(tmp_path_factory.mktemp(rig) / "run", rig, "episodes=1")

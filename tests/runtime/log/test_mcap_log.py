@@ -46,7 +46,7 @@ Events = list[tuple[str, dict[str, object]]]
 
 
 class Folder:
-    """A run folder, and a log that is written into it."""
+    """A run folder, and a log written into it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -71,7 +71,7 @@ class Folder:
         return np.concatenate([np.zeros(0, LAYOUT.dtype), *parts])
 
     def messages(self, name: str = "log.mcap") -> list[tuple[str, int, Any]]:
-        """What the public reader finds: topic, time, content."""
+        """Result of the public reader: topic, time, content."""
         with (self.path / name).open("rb") as file:
             reader = make_reader(file, decoder_factories=[DecoderFactory()])
             return [(c.topic, m.log_time, d) for _, c, m, d in reader.iter_decoded_messages()]
@@ -88,7 +88,7 @@ def folder(tmp_path: Path) -> Folder:
 
 
 def seal(rows: Records) -> Records:
-    """The same with times, numbers and checksums as the loop would give them."""
+    """The same with times, numbers and checksums as from the loop."""
     rows["seq"] = rows["tick"]
     rows["t_mono_ns"] = 20_000_000 * (rows["tick"].astype(np.int64) + 1)
     buffer = memoryview(bytearray(rows.tobytes()))
@@ -219,13 +219,13 @@ def test_a_file_truncated_anywhere_gives_its_complete_chunks(
     read_bytes = b"".join(p.tobytes() for p in rows)
     assert read_bytes == EPISODE[: len(read_bytes) // LAYOUT.size].tobytes()
     assert len(read_bytes) // LAYOUT.size % 5 == 0
-    # and the public reader, which stops where the bytes end, has found the same ones by then
+    # and by then the public reader, which stops where the bytes end, has found the same ones
     n_read = 0
     with (tmp_path / "log.mcap").open("rb") as file:
         try:
             for record in StreamReader(file).records:
                 n_read += isinstance(record, McapMessage) and record.sequence == n_read
-        except (EndOfFile, Exception):  # whatever the torn chunk gives it
+        except (EndOfFile, Exception):  # whatever the truncated chunk yields
             pass
     assert n_read >= len(read_bytes) // LAYOUT.size
 
@@ -389,7 +389,7 @@ def test_a_file_that_cannot_be_finished_is_not_followed_by_another(
 def test_each_change_of_policy_is_reported_once_across_batches(folder: Folder) -> None:
     rows = EPISODE.copy()
     rows["policy_id"][10:] = 8
-    rows["policy_id"][-1] = 0  # nobody acts in an episode's last record
+    rows["policy_id"][-1] = 0  # there is no action in the last record of an episode
     rows["flags"][10] |= Flag.ROLLED_BACK
     rows["kind"][30:] = Kind.EVAL
     log = folder.open()
@@ -403,7 +403,7 @@ def test_each_change_of_policy_is_reported_once_across_batches(folder: Folder) -
     ]
 
 
-# -- where the log is on ---------------------------------------------------------------------------------------------
+# -- where the log is enabled ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "logs.md").read_text(encoding="utf-
 
 
 def rows_after(heading: str) -> list[list[str]]:
-    """Cells of the first table after some text, without its head."""
+    """Cells of the first table after a text, without its header."""
     lines = PAGE[PAGE.index(heading) :].splitlines()
     table = lines[next(i for i, x in enumerate(lines) if x.startswith("|")) :]
     table = table[: next((i for i, x in enumerate(table) if not x.startswith("|")), len(table))]

@@ -1,4 +1,4 @@
-"""A file that takes each piece completely or not at all."""
+"""A file that accepts each piece completely or not at all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onrig.runtime.log.staged_file import StagedFile, next_file
 
 
 class FullDisk:
-    """A file that takes so many more bytes, and then none."""
+    """A file that accepts a number of bytes, and then none."""
 
     def __init__(self, file: object, room_bytes: int) -> None:
         self._file, self.room_bytes = file, room_bytes
@@ -31,7 +31,7 @@ class FullDisk:
 
 
 def limit_disk(file: StagedFile, room_bytes: int) -> None:
-    """From now on the disk has so much room."""
+    """Limit the room on the disk from now on."""
     file._file = FullDisk(file._file, room_bytes)  # type: ignore[assignment]
 
 

@@ -39,7 +39,7 @@ def decode_steps(messages: StepMessages, encoded: bytes) -> list[Any]:
 
 
 def random_records(rig: Rig, data: bytes, n: int) -> Records:
-    """Any bits at all."""
+    """Arbitrary bits."""
     layout = StepMessages(rig).layout
     rng = np.random.default_rng(list(data))
     return np.frombuffer(rng.bytes(n * layout.size), layout.dtype)

@@ -18,7 +18,7 @@ from tests.runtime.replay.filling import churn_memory, config_with_budget
 
 RETENTIONS = ("FIFO", "FULL", "Resv", "TDE(1.0)", "Expl(1.2)", "MinError")
 SLACK_BYTES = 64 * 1024
-"""Pages that are only partly ours, and objects of the interpreter, when the process is measured."""
+"""Pages only partly ours, and objects of the interpreter, when the process is measured."""
 
 
 @settings(max_examples=40)

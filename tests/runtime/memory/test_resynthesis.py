@@ -35,7 +35,7 @@ def make_transitions(n: int, first: int = 0) -> Transitions:
 
 
 class ScriptedResynthesis:
-    """Alters and renews what it is told to; a synthetic experience has the reward 1000 + its number."""
+    """Alters and renews the specified experiences; a synthetic one has the reward 1000 + its number."""
 
     def __init__(self, synthetic: npt.ArrayLike, may_overwrite: npt.ArrayLike) -> None:
         self._synthetic, self._may_overwrite = np.array(synthetic, bool), np.array(may_overwrite, bool)

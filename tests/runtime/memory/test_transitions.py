@@ -30,7 +30,7 @@ def build(*batches: Records) -> tuple[Transitions, int]:
 
 
 def ticks(transitions: Transitions) -> list[int]:
-    """Which records' transitions these are: the samples give each record a reward of its own."""
+    """Records of these transitions: the samples give each record its own reward."""
     return [round(-1 - r) for r in transitions.reward.tolist()]
 
 
@@ -153,7 +153,7 @@ def test_a_non_finite_policy_action_does_not_matter_once_the_shield_has_replaced
     assert ticks(build(rows)[0]) == [0, 1]
 
 
-# -- what is said of a transition --------------------------------------------------------------------------------------
+# -- attributes of a transition ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def recordings(draw: st.DrawFn) -> Records:
 
 
 def observed_ticks(rows: Records) -> list[int]:
-    """Ticks whose transition is observed whole, by the definition."""
+    """Ticks whose transition is observed completely, according to the definition."""
     ticks = []
     for a, b in itertools.pairwise(rows):
         is_same_episode = a["episode"] == b["episode"] and a["kind"] == b["kind"] == Kind.TRAIN

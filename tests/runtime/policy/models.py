@@ -160,13 +160,13 @@ def convolving() -> onnx.ModelProto:
 def linear(
     extra: Sequence[onnx.NodeProto] = (), constants: Arrays | None = None, *, opset: int = 17
 ) -> onnx.ModelProto:
-    """Make ``action = tanh(observation @ w)``, with nodes before it whose values it ignores."""
+    """Make ``action = tanh(observation @ w)``, with preceding nodes whose values it ignores."""
     nodes = [*extra, node("MatMul", ["observation", "w"], ["s"]), node("Tanh", ["s"], ["action"])]
     return proto(nodes, {"w": np.full((2, 1), 0.1, np.float32), **(constants or {})}, opset=opset)
 
 
 def serialized(model: onnx.ModelProto) -> bytes:
-    """Give the model's bytes."""
+    """Serialise the model."""
     return bytes(model.SerializeToString(deterministic=True))
 
 

@@ -20,7 +20,7 @@ PROBES = probe_states(CONTRACT, 64, seed=0)
 
 
 def make_clock(step_us: float) -> Callable[[], int]:
-    """Make a clock on which every call is ``step_us`` after the one before."""
+    """Make a clock on which every call is ``step_us`` later than the previous one."""
     return itertools.count(0, int(step_us * 1000)).__next__
 
 

@@ -39,7 +39,7 @@ def test_every_mutant_gets_a_verdict_and_well_formed_ones_do_not_harm_the_loop(
     if mutate is mutated_weights:
         assert outcome.rolled_back > n_mutants / 20, "the form is sound and the numbers are not"
         assert set(verdicts) <= {"admitted", "finite", "bounds"}
-    elif mutate is not mutated_contract:  # a number and a name do no harm, however odd
+    elif mutate is not mutated_contract:  # a number and a name are harmless, however odd
         assert n_mutants - verdicts["admitted"] > n_mutants / 4
     assert outcome.grown_bytes < GROWTH_BYTES, outcome
     with capfd.disabled():

@@ -290,7 +290,7 @@ def pair(low: int, high: int) -> st.SearchStrategy[list[int]]:
 
 @st.composite
 def calls(draw: st.DrawFn) -> tuple[onnx.NodeProto, tuple[int, ...], dict[str, np.ndarray]]:
-    """Draw one operator, the shape of its first input, and its constants; many do not fit, and are refused."""
+    """Draw one operator, the shape of its first input, and its constants; many do not match, and are refused."""
     shape = tuple(draw(st.lists(st.integers(1, 3), max_size=4)))
     rank = len(shape)
     axis = st.integers(-rank - 1, rank)
@@ -354,7 +354,7 @@ def calls(draw: st.DrawFn) -> tuple[onnx.NodeProto, tuple[int, ...], dict[str, n
 def infer_shapes(
     made_node: onnx.NodeProto, shape: tuple[int, ...], constants: dict[str, np.ndarray]
 ) -> tuple[tuple[int, ...], ...] | None:
-    """Give the shapes that the rule expects, after checking them against onnxruntime; None where it refuses."""
+    """Return the shapes expected by the rule, after checking them against onnxruntime; None if it refuses."""
     port = helper.make_tensor_value_info("observation", 1, shape)
     outputs = [onnx.ValueInfoProto(name=name) for name in made_node.output]
     for output in outputs:

@@ -1,4 +1,4 @@
-"""Networks as the C library evaluates them, against onnxruntime."""
+"""Networks evaluated by the C library, compared with onnxruntime."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_admission_keeps_onnxruntime_and_reports_it_if_the_library_differs(
     monkeypatch.setattr(session, "compile_network", build_wrong_network)
     verdict = admit_model(latency_is_advisory=True)
     assert not verdict.native
-    [warning] = [text for text in verdict.warnings if "onnxruntime" in text]  # a busy machine warns of its latency, too
+    [warning] = [text for text in verdict.warnings if "onnxruntime" in text]  # a busy machine also warns of latency
     assert warning.startswith("evaluated by onnxruntime, because the C library's 'action' differs by ")
     assert warning.endswith(", more than rounding (1e-05)")
 

@@ -16,7 +16,7 @@ QUICK_NS, SLOW_NS = 1000, 1001
 
 
 def feed(tenure: Tenure, ticks: int, rule: Rule = Rule.NONE, policy_ns: int = QUICK_NS) -> list[int]:
-    """Take so many ticks alike; the numbers of those in which it failed."""
+    """Feed equal ticks; returns the numbers of those that failed."""
     return [k for k in range(ticks) if tenure.add_tick(rule, policy_ns) is not None]
 
 

@@ -53,7 +53,7 @@ def test_running_leaks_no_memory() -> None:
     gc.collect()
     gc.disable()
     try:
-        # Another thread of the test runner may allocate too; a real leak shows every time.
+        # Another thread of the test runner may also allocate; a real leak shows every time.
         growth = []
         for _ in range(5):
             n_blocks, n_tracked = sys.getallocatedblocks(), gc.get_count()[0]
@@ -141,7 +141,7 @@ def test_values_beyond_float32_are_passed_as_infinity() -> None:
 
 
 def test_onnxruntime_sends_no_telemetry(tmp_path: Path) -> None:
-    """It would keep a database in the user's cache, and send it."""
+    """Otherwise it would keep a database in the user's cache, and send it."""
     environment = {k: v for k, v in os.environ.items() if k not in ("ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME")}
     command = [sys.executable, "-c", "import onrig.runtime.policy.session"]
     subprocess.run(command, env=environment | {"HOME": str(tmp_path)}, check=True)

@@ -165,7 +165,7 @@ NOTE = encode_point(
 
 
 class UpkeepStub:
-    """Notes whether it was given something to write."""
+    """Records whether it was given something to write."""
 
     def __init__(self, restored: dict[str, int] | None = None) -> None:
         self.restored, self.note, self.damaged = restored, NOTE, ()
@@ -402,7 +402,7 @@ def test_after_the_last_episode_the_checkpoint_does_not_wait_for_the_learners_st
 def test_records_that_were_read_are_covered_by_the_checkpoint_or_by_repeated_episodes(
     tmp_path: Path, lockstep: bool, episode: int, overrides: dict[str, Any], on_disk: int, is_covered: bool
 ) -> None:
-    """In lockstep a run that has not come to its last episode makes again what is not on disk."""
+    """In lockstep a run before its last episode repeats what is not on disk."""
     stubs = make_parts(LoopState(episode), **{"done_episode": episode, "closed_episode": episode, **overrides})
     stubs.ring.n_taken = 50
     continuity, _, _ = make_continuity(
@@ -429,7 +429,7 @@ def test_records_that_were_never_completed_are_lost_and_not_read(tmp_path: Path)
 
 
 def test_losses_are_counted_over_all_processes_and_lifetimes(tmp_path: Path) -> None:
-    """However many processes have taken over since: each begins with the checkpoint of the one before."""
+    """However many processes have taken over since: each begins with its predecessor's checkpoint."""
     counts = {**COUNTS, "life": LIFE_NUMBER - 1, "lost": 100}
     stubs = make_parts(LoopState(4))
     stubs.ring.tail = stubs.ring.n_taken = 8
@@ -478,7 +478,7 @@ def test_a_checkpoint_has_the_checksums_of_the_files_that_the_run_resumes_from(t
     first_files = files_in(upkeep.written[0])
     assert first_files == {name: extent_of(data) for name, data in content.items()}
 
-    (tmp_path / "log.mcap").unlink()  # what it was is not forgotten
+    (tmp_path / "log.mcap").unlink()  # its earlier state is remembered
     (tmp_path / "log-2.mcap").write_bytes(b"another")
     with (tmp_path / "episodes.csv").open("ab") as file:
         file.write(b"1,2\n")
@@ -495,7 +495,7 @@ def test_in_lockstep_a_checkpoint_requires_that_the_learner_has_saved_its_state(
 
 
 def test_the_file_of_each_policy_is_made_durable_once(tmp_path: Path) -> None:
-    """What there is counts, and no number that somebody else chose: the next id may be anything."""
+    """The existing files count, not the next id, which may be anything."""
     stubs = make_parts(LoopState(4))
     continuity, upkeep, _ = make_continuity(tmp_path, stubs, lockstep=False)
     policies = tmp_path / "policies"
@@ -517,7 +517,7 @@ def test_files_that_no_checkpoint_included_go_into_the_next(tmp_path: Path) -> N
     stubs = make_parts(LoopState(4))
     continuity, upkeep, _ = make_continuity(tmp_path, stubs, lockstep=False)
     stubs.policies.unsynced = [tmp_path / "policies" / "1.onnx"]
-    upkeep.collects_files = False  # the one before is not on disk yet
+    upkeep.collects_files = False  # the previous one is not on disk yet
     continuity.checkpoint_if_due(0.0)
     upkeep.collects_files = True
     continuity.checkpoint_if_due(1.0)

@@ -10,7 +10,7 @@ from onrig.runtime.replay.growth import SLACK_BYTES, Growth, MemoryLimitError
 
 
 class FakeStatm:
-    """``/proc/self/statm`` of a process whose size the test says."""
+    """``/proc/self/statm`` of a process whose size the test sets."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -45,6 +45,6 @@ def test_a_system_without_memory_figures_ends_nothing(tmp_path: Path, monkeypatc
 def test_the_size_of_this_process_is_measured() -> None:
     bytes_before = module._data_bytes()
     assert bytes_before > 1 << 20
-    # A mapping of its own: an array may reuse memory that this process has freed.
+    # A separate mapping: an array may reuse memory that this process has freed.
     with mmap.mmap(-1, 64 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS):
         assert module._data_bytes() - bytes_before > 60 << 20

@@ -1,4 +1,4 @@
-"""Where a successor begins, and which records it knows."""
+"""Where a successor starts, and which records it knows."""
 
 from __future__ import annotations
 

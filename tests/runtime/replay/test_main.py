@@ -17,7 +17,7 @@ from tests.runtime.samples import PENDULUM
 
 
 class ReplayProcessStub:
-    """A replay process that does nothing but to note how it is left."""
+    """A replay process that only records how it ends."""
 
     endpoints = ("ipc://nowhere",)
     recovery = None

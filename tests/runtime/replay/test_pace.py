@@ -1,4 +1,4 @@
-"""Which records are taken in and when, and which may leave the ring, in real time and in lockstep."""
+"""Which records are read and when, and which may leave the ring, in real time and in lockstep."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNUSED: Any = None
 
 
 def make_ring(*, tail: int = 0, n_taken: int = CAPACITY, is_full: bool = True) -> Any:
-    """A ring that notes up to where it is released."""
+    """A ring that records how far it is released."""
     ring = SimpleNamespace(tail=tail, n_taken=n_taken, capacity=CAPACITY, is_full=is_full, released=0)
     ring.release = lambda upto: setattr(ring, "released", upto)
     return ring

@@ -39,7 +39,7 @@ class Bench:
         monkeypatch.setattr(process, "time", SimpleNamespace(monotonic=lambda: self.now_s))
 
     def starts(self, *settings: str) -> ReplayProcess:
-        """Start the first one, or one that takes over once that has been left."""
+        """Start the first one, or a successor once the first has been abandoned."""
         config = load_run("pendulum", [*SETTINGS, *settings])
         if not (self.shm / "board").exists():
             save_resolved(config, self.folder / "config.yaml")
@@ -55,7 +55,7 @@ class Bench:
             self._running = None
 
     def write(self, n: int, *, episode: int = 1) -> None:
-        """Let the loop write so many records."""
+        """Let the loop write this number of records."""
         self.push(records(n, episode=episode))
 
     def push(self, rows: Records) -> None:

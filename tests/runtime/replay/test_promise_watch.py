@@ -1,4 +1,4 @@
-"""The watch on a promise: a sequential test over episodes, told once."""
+"""The watch on a promise: a sequential test over episodes, reported once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.runtime.samples import PENDULUM
 
 
 class RewardMarkedCheck:
-    """Steps are outside where their reward says so."""
+    """Steps are outside if their reward says so."""
 
     def __init__(self) -> None:
         self.n_checked = 0
@@ -118,7 +118,7 @@ def test_a_successor_does_not_withdraw_again() -> None:
 
 
 def test_false_alarms_are_as_rare_as_stated() -> None:
-    """Independent episodes are rarer still than the bound, which holds for any dependence."""
+    """For independent episodes it is even rarer than the bound, which holds for any dependence."""
     rate, rng = 0.01, np.random.default_rng(0)
     n_alarms = 0
     for _ in range(2000):

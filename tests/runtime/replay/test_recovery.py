@@ -27,7 +27,7 @@ def counts(rows: int, next_policy: int = 4, rolled_back: int = 0) -> dict[str, i
 
 
 def fill_run_folder(folder: Path, episodes: int) -> None:
-    """A run folder with so many training episodes, each evaluated, and as many policies."""
+    """A run folder with a number of training episodes, each evaluated, and as many policies."""
     file = EpisodeFile(folder / "episodes.csv")
     (folder / "policies").mkdir()
     for n in range(1, episodes + 1):
@@ -61,7 +61,7 @@ def test_a_lockstep_run_is_rewound_to_its_checkpoint(tmp_path: Path) -> None:
     assert not (tmp_path / "summary.json").exists()
     assert warnings == []
     assert recovery.summary_line == "continues after episode 3; 5 later rows of episodes.csv are repeated"
-    # A crash in the middle of that, and it begins once more.
+    # A crash in the middle of that, and it is repeated.
     second_recovery, _ = recover_files(tmp_path, counts(rows=5), lockstep=True)
     assert second_recovery.start == recovery.start
     assert second_recovery.cut == {"rows": 0, "policies": 0, "bytes": 0}

@@ -30,7 +30,7 @@ DRAW_RESET = require_reset(MAGMAN.task.reset)
 
 
 class StuckPlant:
-    """A plant that nothing moves."""
+    """A plant that never moves."""
 
     def __init__(self, *state: float) -> None:
         self.state = state
@@ -39,7 +39,7 @@ class StuckPlant:
 def drive(
     reset: Reset, start: dict[str, float], rig: Rig, plant: Plant | StuckPlant, state: tuple[float, ...]
 ) -> tuple[Progress, float, EpisodeReset, list[tuple[float, ...]]]:
-    """Let a reset act on a plant until it is over; returns how, after how long, and all that it did."""
+    """Let a reset act on a plant until it is over; returns its outcome, its duration, and all its actions."""
     episode_reset = EpisodeReset(reset, start, rig)
     actions: list[tuple[float, ...]] = []
     elapsed_since_decision_s = 0.0

@@ -1,4 +1,4 @@
-"""*Safe* only by a state frame; the message without one."""
+"""*Safe* only by a state frame, and the message without one."""
 
 from __future__ import annotations
 

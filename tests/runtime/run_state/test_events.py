@@ -24,7 +24,7 @@ from onrig.runtime.run_state.events import (
 
 
 class Clock:
-    """Stands in for ``time``."""
+    """Replaces ``time``."""
 
     def __init__(self) -> None:
         self.now_s = 100.0
@@ -153,7 +153,7 @@ def test_if_too_many_wait_the_oldest_are_dropped(tmp_path: Path) -> None:
     file.close()
     disk = LimitedDisk(30)
     file._file = disk  # type: ignore[assignment]
-    for n in range(1500):  # more than can wait; of a kind that is not counted together
+    for n in range(1500):  # more than can wait; of a kind that is not aggregated
         file.write("policy_admitted", policy=n, learner="plain")
     disk.room_bytes = 10_000_000
     file.write("ended", code=0)
@@ -219,7 +219,7 @@ def test_strangers_fill_a_quarter_of_the_file_and_faults_always_fit(
 ) -> None:
     path = tmp_path / "events.jsonl"
     file = EventFile(path)
-    for n in range(500):  # of no two the same
+    for n in range(500):  # all different
         file.write("policy_admitted", policy=n, learner="x" * 2000)
     assert path.stat().st_size < shrink_event_file / 4 + 2000, "the lines that count what was left out come on top"
     for n in range(500):

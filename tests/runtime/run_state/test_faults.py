@@ -68,7 +68,7 @@ def test_the_bit_without_a_code_is_a_fault_and_waits_for_an_operator() -> None:
 
 
 def test_a_more_severe_code_is_never_rearmed_by_more_than_a_less_severe_one() -> None:
-    """The gravest of several latched faults is told: whoever may release that may release the others."""
+    """The most severe of several latched faults is reported: whoever may release that may release the others."""
     order = [Rearm.RUN, Rearm.PERSON, Rearm.NEVER]
     rearm_ranks = [order.index(FAULTS[device_fault(fault)].rearm) for fault in Fault if fault]
     assert rearm_ranks == sorted(rearm_ranks)

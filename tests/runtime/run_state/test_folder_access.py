@@ -23,7 +23,7 @@ def runs(tmp_path: Path) -> Path:
 
 
 def pretend_foreign_owner(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that is there belongs to another user from now on."""
+    """From now on all existing files belong to another user."""
     monkeypatch.setattr(os, "geteuid", lambda: OTHER_UID)
 
 

@@ -18,7 +18,7 @@ from onrig.runtime.supervise.reports import Reports
 
 
 class Pipe:
-    """What a process's supervisor reads."""
+    """Reports as read by a process's supervisor."""
 
     def __init__(self) -> None:
         self.read_end, self.write_end = os.pipe()
@@ -32,7 +32,7 @@ class Pipe:
 
 
 def assert_returns_at_once(action: Callable[[], object]) -> None:
-    """Have it speak although nobody reads."""
+    """Let it report although no one reads."""
     thread = threading.Thread(target=action, daemon=True)
     thread.start()
     thread.join(20.0)
@@ -116,7 +116,7 @@ def test_no_line_makes_reading_fail(line: bytes) -> None:
 
 @pytest.mark.parametrize("name", ["source", "kind", "message", "t_unix_s", "fault"])
 def test_an_invalid_report_is_ignored(tmp_path: Path, name: str) -> None:
-    """The learner is trusted with nothing: no line of its brings down who reads it."""
+    """The learner is not trusted: none of its lines may crash the reader."""
     line = b'{"source":"learner","kind":"error","values":{"%s":"bogus"}}'
     assert parse_report(line % name.encode()) is None
     parsed_report = parse_report(line % b"policy")

@@ -14,7 +14,7 @@ from onrig.runtime.shm.segment import Segment, SegmentError, create_folder, remo
 
 @pytest.fixture
 def runs_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where runs have their shared memory."""
+    """Folder of the shared memory of runs."""
     (tmp_path / "shm").mkdir()
     monkeypatch.setattr(segment, "_base_folder", lambda: tmp_path / "shm")
     return tmp_path / "shm"
@@ -42,7 +42,7 @@ def test_code_trusted_by_a_run_of_this_user_may_be_run_by_its_viewers(
     assert python_files.trusted_digests() == set(), "a run that only happens to be there allows nothing"
     running.trust_files()
     assert python_files.trusted_digests() == {"abc"}
-    (shm / "trusted").unlink()  # as of a version that knew of no files
+    (shm / "trusted").unlink()  # as in a version without files
     running_rigs()[0].trust_files()
     remove_folder(shm)
 

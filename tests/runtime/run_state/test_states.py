@@ -10,7 +10,7 @@ from onrig.runtime.run_state.faults import FAULTS, FaultName
 from onrig.runtime.run_state.states import MOVES, Action, Event, State, StateMachine, Transition, describe, next_move
 
 ARMED_STATES = {State.RESETTING, State.RUNNING, State.FALLBACK, State.FADING}
-"""States in which the device takes commands."""
+"""States in which the device accepts commands."""
 LINE_LOST_EVENTS = (Event.LINK_LOST, Event.UNPLUGGED)
 PAIRS = list(itertools.product(State, Event))
 
@@ -32,7 +32,7 @@ EXPECTED = {
     "fault": "trip:fault rearm:ready stop:disconnected stop_now:disconnected expired:disconnected "
     "link_lost:disconnected unplugged:disconnected",
 }
-"""The table once more, in the words of the README."""
+"""The table again, in the words of the README."""
 
 
 @pytest.mark.parametrize(("state", "event"), PAIRS, ids=lambda x: x.name.lower())
@@ -142,5 +142,5 @@ def test_the_device_is_only_ever_armed_in_the_armed_states(events: list[Event]) 
         for action in state_machine.apply(event, FaultName.DEVICE_LEASE if event is Event.TRIP else None):
             is_armed = action is Action.ARM or (is_armed and action is not Action.DISARM)
         if event in LINE_LOST_EVENTS:
-            is_armed = False  # by the device's own lease
+            is_armed = False  # through the device's own lease
         assert is_armed == (state_machine.state in ARMED_STATES)

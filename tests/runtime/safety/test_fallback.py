@@ -74,7 +74,7 @@ SECOND_COIL, FOURTH_COIL, ALL_OFF = (0.0, 0.6, 0.0, 0.0), (0.0, 0.0, 0.0, 0.6), 
         (0.074, -0.05, SECOND_COIL),
         (0.076, 0.05, FOURTH_COIL),
         (0.06, 0.1, SECOND_COIL),  # moves away: the pull brakes
-        (0.06, -0.1, ALL_OFF),  # would be sped up
+        (0.06, -0.1, ALL_OFF),  # would be accelerated
         (0.06, 0.21, ALL_OFF),
         (0.0, -0.3, ALL_OFF),
         (0.0, math.nan, ALL_OFF),

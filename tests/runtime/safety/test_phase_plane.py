@@ -37,7 +37,7 @@ def case(run: str, dead_band: float = 0.0, output: str = "") -> Case:
 
 
 def cell(curve: phase_plane.Curve, angle: float) -> float:
-    """What a curve promises between two nodes."""
+    """Velocity promised by a curve between two nodes."""
     i = int((angle + math.pi) / H) % N_NODES
     return float(min(curve[i], curve[(i + 1) % N_NODES]))
 
@@ -71,7 +71,7 @@ def simulate(
 
 
 def effective_command(command: float, dead_band: float) -> float:
-    """What a dead band leaves of a command."""
+    """Remainder of a command after a dead band."""
     return math.copysign(max(abs(command) - dead_band, 0.0), command)
 
 
@@ -103,7 +103,7 @@ def test_from_the_safe_set_the_late_fallback_keeps_the_limit_for_any_plant(
         plant, state, effective_command(c.command.high * held_fraction, dead_band), delay * c.delay_s
     )
     assert peak <= c.limit
-    for _ in range(40):  # the fallback, sampled, each command a tick late
+    for _ in range(40):  # the fallback, sampled, with each command a tick late
         command = -c.command.high * min(max(state[1] / c.full_at, -1.0), 1.0)
         state, peak = simulate(plant, state, effective_command(command, dead_band), 2 * c.period_s)
         assert peak <= c.limit
@@ -139,7 +139,7 @@ def test_a_dead_band_reduces_the_authority_of_the_brake_and_hence_the_safe_set(r
 
 @pytest.mark.parametrize("run", RUNS)
 def test_a_braked_plant_with_a_dead_band_outruns_the_safe_output_from_the_curve_drawn_without_one(run: str) -> None:
-    """Gravity at its most on the way down and its least on the way up, as the box allows while the host lives."""
+    """Gravity at its maximum on the way down and its minimum on the way up, as the box allows while the host lives."""
     bare_case, dead_band_case = case(run), case(run, 2.0)
     coasting = [*upper_side(bare_case).coasting, upper_side(bare_case).coasting[0]]
 
@@ -189,7 +189,7 @@ def test_curves_lie_within_one_another(run: str) -> None:
 
 @pytest.mark.parametrize("output", OUTPUTS)
 def test_a_finer_grid_gives_no_smaller_promise(output: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is taken off for the grid covers its error: four times as many nodes and steps only widen the set."""
+    """The deduction for the grid covers its error: four times as many nodes and steps only widen the set."""
     c = case("pendulum-hardware", output=output)
     coarse_curve = upper_side(c).safe
     monkeypatch.setattr(phase_plane, "N_NODES", 4 * N_NODES)
@@ -309,7 +309,7 @@ def test_the_host_may_die_while_the_fallback_acts(
     state = (angle, fraction * cell(upper_side(c).safe, angle))
     state, _ = simulate(plant, state, effective_command(c.command.high * held_fraction, dead_band), delay * c.delay_s)
     command = held_fraction * c.command.high
-    for _ in range(ticks):  # each command a tick late
+    for _ in range(ticks):  # with each command a tick late
         command = -c.command.high * min(max(state[1] / c.full_at, -1.0), 1.0)
         state, peak = simulate(plant, state, effective_command(command, dead_band), 2 * c.period_s)
         assert peak <= c.limit

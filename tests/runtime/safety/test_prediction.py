@@ -82,7 +82,7 @@ def test_any_state_gets_a_judgement(run: str, position: float, velocity: float) 
 
 @pytest.mark.parametrize(("run", "max_velocity"), [("pendulum", 9.8), ("pendulum-hardware", 21.8)])
 def test_a_swing_up_is_accepted_where_it_is_fastest(run: str, max_velocity: float) -> None:
-    """A fast plant with a motor that coasts may still rise, and no longer be pushed at the bottom."""
+    """A fast plant with a coasting motor may still rise, and may no longer be driven at the bottom."""
     for velocity in (-max_velocity, max_velocity):
         for voltage in (-3.0, 0.0, 3.0):
             passes = prediction(run).evaluate((0.0, velocity), (voltage,))[0] == 0.0

@@ -1,4 +1,4 @@
-"""One word for the promise of a rig, decided in one place."""
+"""One word for the promise of a rig, determined in one place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.runtime.samples import PENDULUM
 
 
 class WordlessPrediction(msgspec.Struct, frozen=True, tag="unsaid", tag_field="kind"):
-    """A family that states no word."""
+    """A family without a word."""
 
     velocity: str = "velocity"
 

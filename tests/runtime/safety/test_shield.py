@@ -97,7 +97,7 @@ def test_values_beyond_the_range_are_clipped(action: float, out: float) -> None:
 
 
 def test_a_rounding_error_beyond_the_range_is_clipped_but_is_not_an_intervention() -> None:
-    """A float32 policy saturates at 0.6000000238 of 0.6 A^2: no count of the command depends on it."""
+    """A float32 policy saturates at 0.6000000238 of 0.6 A^2, which does not change the count of a command."""
     guard = Shield(Limits(), MAGMAN.rig, PERIOD_S)
     verdict = guard.decide((0.0, 0.0), (0.6000000238418579, -1e-8, 0.3, 0.600006), (0.0,) * 4)
     assert verdict[:2] == ((0.6, 0.0, 0.3, 0.6), Rule.RANGE)
@@ -220,7 +220,7 @@ def any_limits(draw: st.DrawFn) -> Limits:
 
 
 RULES_OF_FALLBACK = (Rule.FINITE, Rule.ENVELOPE, Rule.PREDICTED, Rule.FALLBACK)
-"""Under these the fallback acts, which is exempt from rate and jerk."""
+"""In these cases the fallback acts, which is exempt from rate and jerk."""
 POLICY_ANSWERS = st.none() | st.lists(ACTIONS, max_size=2) | st.tuples(st.floats(-4, 4)) | st.tuples(ACTIONS)
 
 
@@ -314,7 +314,7 @@ def test_the_margin_is_1_in_the_middle_and_0_at_the_edge() -> None:
 
 PREDICTED = msgspec.structs.replace(PENDULUM.limits, fallback_dwell_s=0.0)
 FALLING_ANGLE = -2.0
-"""An angle (rad) at which gravity brings more than the motor takes, for a positive velocity."""
+"""An angle (rad) at which gravity exceeds the torque of the motor, for a positive velocity."""
 
 
 def test_a_command_that_leads_out_of_the_safe_set_triggers_the_fallback_in_the_same_tick() -> None:

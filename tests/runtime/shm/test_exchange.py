@@ -1,4 +1,4 @@
-"""The exchange with a trainer: newest messages only, wake-ups, nothing that waits for the other side."""
+"""The exchange with a trainer: newest messages only, wake-ups, and no waiting for the other side."""
 
 from __future__ import annotations
 

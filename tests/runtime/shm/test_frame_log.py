@@ -124,7 +124,7 @@ def test_a_session_is_tapped_only_if_frames_are_recorded(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("torn_index", [0, 6, 9])
 def test_a_body_that_does_not_match_its_header_is_left_out(tmp_path: Path, torn_index: int) -> None:
-    """As a weakly ordered memory may show it for a moment."""
+    """As may be visible for a moment in a weakly ordered memory."""
     writer, reader = make_frame_log(tmp_path / "frames")
     for t in range(10):
         writer.write(t, b"abc")

@@ -22,7 +22,7 @@ from onrig.runtime.shm.latest import (
 from onrig.runtime.shm.segment import HEADER_BYTES, Segment
 
 BUFFERS = (64, 64 + MAX_POLICY_BYTES + 16)
-"""Where the two buffers begin; the model lies 16 bytes behind."""
+"""Offsets of the two buffers; the model starts 16 bytes later."""
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_an_absurd_length_is_not_followed(segment: Segment) -> None:
 def test_a_writer_killed_half_way_leaves_the_previous_policy(segment: Segment) -> None:
     slot = PolicySlot(segment)
     slot.put(1, b"whole")
-    segment.body[BUFFERS[0] : BUFFERS[0] + 80] = b"\xa5" * 80  # where the second one was going
+    segment.body[BUFFERS[0] : BUFFERS[0] + 80] = b"\xa5" * 80  # where the second one would have been written
     assert slot.take() == SlotPolicy(1, 1, b"whole")
     slot.put(2, b"its successor's")
     assert slot.take() == SlotPolicy(2, 2, b"its successor's")
@@ -104,7 +104,7 @@ def test_a_policy_overtaken_during_the_read_is_given_up(
 
 
 def test_a_version_seen_before_its_policy_returns_nothing_and_is_read_again(segment: Segment) -> None:
-    """As a weakly ordered memory may show it for a moment: the buffer still holds the policy before the last."""
+    """As may be visible for a moment in a weakly ordered memory: the buffer still holds the policy before the last."""
     slot = PolicySlot(segment)
     slot.put(1, b"first")
     slot.put(2, b"second")
@@ -127,7 +127,7 @@ def test_taking_a_policy_is_recorded_and_peeking_is_not(segment: Segment) -> Non
 
 
 def test_the_record_is_written_before_the_policy_is_copied(segment: Segment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a writer that replaces it in this moment would take it for one that nobody has."""
+    """Otherwise a writer that replaces it at this moment would consider it unused."""
     slot = PolicySlot(segment)
     slot.put(7, b"seven")
     taken_ids: list[int] = []
@@ -220,9 +220,7 @@ def test_a_reader_whose_two_buffers_both_change_retries(
     def wrong_crc32(data: bytes, seed: int = 0) -> int:
         nonlocal n_reads
         n_reads += 1
-        return original_crc32(data, seed) + (
-            n_reads <= 4
-        )  # as if those were other bytes than the ones that were summed up
+        return original_crc32(data, seed) + (n_reads <= 4)  # as if the bytes differed from those checksummed
 
     monkeypatch.setattr("onrig.runtime.shm.latest.zlib.crc32", wrong_crc32)
     assert reader.take() == b"two"

@@ -21,7 +21,7 @@ N_VALUES = sum(int(np.prod(LAYOUT.dtype[f.name].shape)) for f in LAYOUT.fields) 
 
 
 def fields(tick: int) -> tuple[float, ...]:
-    """A record without ``seq`` that is known by its tick, which also stands in its last field."""
+    """A record without ``seq`` that is identified by its tick, which is also in its last field."""
     return (tick, *(1,) * (N_VALUES - 2), tick)
 
 
@@ -35,19 +35,19 @@ class Ring:
         self.reader = RingReader(Segment.attach(path, LAYOUT.schema), LAYOUT)
 
     def ticks(self, limit: int = 4096) -> list[int]:
-        """Ticks of the records that can be read, each checked to be whole."""
+        """Ticks of the readable records, each checked for completeness."""
         records = self.reader.peek(limit)
         assert records["tick"].tolist() == records["stage_ns"][:, -1].tolist()
         ticks: list[int] = records["tick"].tolist()
         return ticks
 
     def release(self, n: int) -> None:
-        """Take in the next ``n`` records, and let them leave the ring."""
+        """Read the next ``n`` records, and release them from the ring."""
         self.reader.take(n)
         self.reader.release(self.reader.n_taken)
 
     def corrupt(self, index: int, byte: int, value: int | None = None) -> int:
-        """Change a byte of the record in a place of the ring; returns what stood there."""
+        """Change a byte of the record in a place of the ring; returns the original record."""
         offset = 8 * 24 + index * LAYOUT.size + byte
         previous = self.segment.body[offset]
         self.segment.body[offset] = previous ^ 0xFF if value is None else value
@@ -144,7 +144,7 @@ def test_neither_a_torn_record_nor_anything_after_it_is_returned(tmp_path: Path,
 
 
 def test_a_complete_record_of_the_previous_round_is_not_mistaken_for_a_new_one(tmp_path: Path) -> None:
-    """On a weakly ordered machine the head may become visible before the record does."""
+    """On a weakly ordered machine the head may become visible before the record."""
     ring = Ring(tmp_path / "ring", 2)
     for tick in range(2):
         ring.writer.push(fields(tick))

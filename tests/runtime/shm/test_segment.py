@@ -51,7 +51,7 @@ def test_only_its_owner_may_open_it(tmp_path: Path) -> None:
 
 
 def test_its_memory_is_allocated_from_the_start(tmp_path: Path) -> None:
-    """A sparse file would give SIGBUS in mid-run where the memory turns out to be missing."""
+    """A sparse file would cause SIGBUS during a run if the memory turns out to be missing."""
     Segment.create(tmp_path / "s", 1 << 20, "schema").close()
     assert (tmp_path / "s").stat().st_blocks * 512 >= 1 << 20
 

@@ -63,7 +63,7 @@ def test_it_runs_a_module_with_its_arguments(start: Start) -> None:
 
 
 def test_reports_not_yet_requested_are_kept(start: Start) -> None:
-    """Whoever waits for ``ready`` leaves the warnings behind it to the next reader."""
+    """Waiting for ``ready`` leaves the warnings that follow to the next reader."""
     child = start(f"say('noise' + chr(10) + line('ready') + 3 * line('warning')); {WAIT_FOR_SIGNAL}")
     assert select.select((child,), (), (), PATIENCE_S)[0]
     assert next(child.reports()).kind == "ready"

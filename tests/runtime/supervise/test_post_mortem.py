@@ -35,7 +35,7 @@ PERIOD_NS = CONFIG.wall_period_ns
 
 
 class Rig:
-    """What the processes of a run share, with a hand on the clock; ``events`` are those that were told."""
+    """Everything shared by the processes of a run, with a settable clock; ``events`` are the reported ones."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.shm, self.folder = folder / "shm", folder / "run"
@@ -54,13 +54,13 @@ class Rig:
         self.post_mortem = self.make_post_mortem()
 
     def make_post_mortem(self) -> PostMortem:
-        """A post-mortem for the same run (the folder may hold some already)."""
+        """A post-mortem for the same run (the folder may already hold some)."""
         post_mortem = PostMortem(CONFIG, self.folder, lambda kind, **fields: self.events.append((kind, fields)))
         post_mortem.open(self.shm)
         return post_mortem
 
     def run(self, ticks: int) -> None:
-        """Let the loop make ticks: each a frame, a command and a record."""
+        """Let the loop make ticks, each with a frame, a command and a record."""
         for _ in range(ticks):
             self.now_ns += PERIOD_NS
             frame = state(self.tick + 1)

@@ -17,7 +17,7 @@ from tests.runtime.samples import PENDULUM
 
 
 class EndedProcessGroup(ProcessGroup):
-    """A process_group of processes that have ended as soon as they are started, each with the same code."""
+    """A process group whose processes end as soon as they are started, all with the same code."""
 
     def __init__(self, folder: Path, code: ExitCode) -> None:
         self.board = Board(Segment.create(folder / "board", BOARD_BYTES, BOARD_SCHEMA))

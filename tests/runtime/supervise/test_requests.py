@@ -70,7 +70,7 @@ def test_a_gentle_request_never_weakens_an_urgent_one(requests: Requests, board:
 
 
 def test_a_signal_in_the_middle_of_a_gentle_request_is_not_lost(requests: Requests, board: Board) -> None:
-    """The handler runs between reading the level and writing it down."""
+    """The handler runs between reading and writing the level."""
 
     class InterruptedRequests(Requests):
         pending = True
@@ -113,7 +113,7 @@ def test_resuming_is_counted(requests: Requests, board: Board) -> None:
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, int]]:
-    """A terminal (its keys, its slave side) that this process is in the foreground of."""
+    """A terminal (its keys, its slave side) with this process in the foreground."""
     master_fd, slave_fd = os.openpty()
     tty.setcbreak(slave_fd)
     monkeypatch.setattr(os, "tcgetpgrp", lambda fd: os.getpgrp())

@@ -28,7 +28,7 @@ POLL_S = 0.25
 
 
 class FakeChild:
-    """A child that ends when told to."""
+    """A child that ends on request."""
 
     def __init__(self, started_s: float) -> None:
         self.started_s, self.code, self.cpu_s = started_s, None, 0.0
@@ -92,7 +92,7 @@ def test_a_process_that_hangs_every_time_is_given_up_however_long_a_hang_takes_t
     bench.process = RestartableProcess("learner", bench._launch, 2 * MIN_LONG_LIFETIME_S, bench.messages.append)
     bench.process.start()
     for progress in range(4 * MAX_SHORT_LIFETIMES * 2):
-        bench.poll_for(1.0, progress=2 * progress)  # a first sign, another, and no more
+        bench.poll_for(1.0, progress=2 * progress)  # a first sign of progress, another, and no more
         bench.poll_for(2 * MIN_LONG_LIFETIME_S + 10.0, progress=2 * progress + 1)
         if bench.process.is_abandoned:
             break

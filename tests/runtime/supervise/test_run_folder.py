@@ -61,7 +61,7 @@ def test_two_commands_cannot_resume_the_same_folder(tmp_path: Path) -> None:
     first_lock = lock_folder(tmp_path)
     with pytest.raises(FolderBusy, match="another `onrig run` is using it"):
         lock_folder(tmp_path)
-    os.close(claim(tmp_path, 0.0))  # the replay process of the one that holds it writes all the same
+    os.close(claim(tmp_path, 0.0))  # the replay process of its owner writes nevertheless
     os.close(first_lock)
     os.close(lock_folder(tmp_path))
 

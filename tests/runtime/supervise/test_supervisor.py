@@ -17,7 +17,7 @@ from tests.runtime.samples import PENDULUM
 
 
 class EndedChild:
-    """A child that notes how long it was given."""
+    """A child that records how much time it was given."""
 
     def __init__(self, name: str, grace_periods_s: dict[str, float]) -> None:
         self.name, self._grace_periods_s = name, grace_periods_s
@@ -58,7 +58,7 @@ def test_a_supervisor_that_fails_lets_the_loop_disarm_first(tmp_path: Path, monk
 
 
 class EndingSupervisor(Supervisor):
-    """A supervisor whose loop has ended, and whose replay process is out of the way until it is started again."""
+    """A supervisor whose loop has ended, and whose replay process is absent until restarted."""
 
     def __init__(self, folder: Path, *, starts_at_poll: int, impatient_at_poll: int) -> None:
         super().__init__(PENDULUM, folder, None, lambda report: None)

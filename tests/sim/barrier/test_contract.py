@@ -1,4 +1,4 @@
-"""What a table is made for: another rig, task, rate, limits or plant is refused, and so is a plant beyond it."""
+"""Purpose of a table: another rig, task, rate, limits or plant is refused, and so is a plant beyond it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One-step residuals: plants that a promise covers explain every measurement, others do not."""
+"""One-step residuals: plants covered by a promise explain every measurement, others do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of a sampled barrier: what it covers, and that it judges as the simulation does."""
+"""The table of a sampled barrier: what it covers, and that its judgements match the simulation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fuzzy Q-iteration: a contraction to the fixed point, and policies that beat the random one."""
+"""Fuzzy Q-iteration: a contraction to the fixed point, and policies better than the random one."""
 
 from __future__ import annotations
 

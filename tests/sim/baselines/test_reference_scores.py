@@ -1,4 +1,4 @@
-"""The cache of the yardsticks: a hit equals a fresh result, and every relevant change makes a new entry."""
+"""The cache of the references: a hit equals a fresh result, and every relevant change makes a new entry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sampling controller: seeds, terminations, and what it earns against the finite-horizon optimum."""
+"""The sampling controller: seeds, terminations, and its reward compared with the finite-horizon optimum."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_it_knows_the_start_and_the_future_targets_of_an_episode() -> None:
 
 
 def optimum(model: TaskModel) -> float:
-    """Mean reward per step of the finite-horizon optimum, from below; solved once, in minutes."""
+    """Lower bound on the mean reward per step of the finite-horizon optimum; solved once, in minutes."""
     grid = horizon_grids_for(model, "fine")[0]
     return optimum_baseline(model, grid, cache_folder()).polished
 

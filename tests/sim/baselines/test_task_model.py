@@ -1,4 +1,4 @@
-"""The exact model of a task, against the twin's own step and the tick's own reward."""
+"""The exact model of a task, compared with the twin's step and the tick's reward."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_task_without_a_grid_is_reported() -> None:
 def test_it_is_the_random_reward_of_the_task_within_its_error(name: str) -> None:
     model = ALL[name]
     estimate = random_reward(model, episodes=1000)
-    # The rounding of the task's own figure, and its Monte Carlo error, which cannot have been smaller than ours at 1e4.
+    # The rounding of the task's figure, and its Monte Carlo error, which was at least ours at 1e4.
     n = model.task.normalization
     assert n is not None
     slack = 0.02 * abs(n.random_reward) / 100

@@ -38,7 +38,7 @@ def test_each_repetition_has_its_own_noise_and_a_seed_reproduces_it(solution: So
 
 
 def test_noise_is_in_normalised_units_of_each_signal() -> None:
-    """The action's noise alone, where the policy gives nothing: the reward of the action is what is drawn."""
+    """Only the action's noise, where the policy returns zero: the action is what is drawn."""
     still = Solution(*solve(msgspec.structs.replace(MAGMAN, steps=1), Grid((5, 5), 3)))
     still = still._replace(theta=np.zeros_like(still.theta), actions=np.zeros_like(still.actions))
     weights = {a.name: 1.0 for a in MAGMAN.rig.actuators}

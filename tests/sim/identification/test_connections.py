@@ -19,7 +19,7 @@ TRUE = Magman(c1=6.5e-10, delay_s=0.01)
 
 
 def to_and_fro(k: int) -> tuple[float, ...]:
-    """The first coil and the second in turn."""
+    """The first and the second coil in turn."""
     first = k % 40 < 20
     return (0.2 if first else 0.0, 0.0 if first else 0.2, 0.0, 0.0)
 

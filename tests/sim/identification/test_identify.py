@@ -23,7 +23,7 @@ from tests.sim.twin.bench import RIG
 
 
 class Nameless(Pendulum, frozen=True, tag="nameless"):
-    """A pendulum without lumped parameters: seven declared ones, of which motion shows three combinations."""
+    """A pendulum without lumped parameters: seven declared ones, of which motion determines three combinations."""
 
     @property
     def lumped(self) -> dict[str, Any]:
@@ -169,7 +169,7 @@ class Bare(Pendulum, frozen=True, tag="bare"):
 
 
 class Lavish(Nameless, frozen=True, tag="lavish"):
-    """A plant that declares more than are estimated together."""
+    """A plant that declares more parameters than can be estimated together."""
 
     one: float = 1.0
     two: float = 1.0

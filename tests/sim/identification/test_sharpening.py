@@ -19,7 +19,7 @@ NAMES = ("gravity_per_s2", "damping_per_s", "gain_per_v_s2", "dry_friction", "de
 
 
 def moved(found: Identification, by: Array, scale: float = 1.0) -> Identification:
-    """The same estimate with its coordinates moved ``by`` standard deviations, and these scaled."""
+    """The same estimate with its coordinates moved ``by`` standard deviations, which are then scaled."""
     deviations = np.sqrt(np.diag(found.joint.covariance))
     fit = found.fit._replace(coordinates=found.fit.coordinates + by * deviations)
     return found._replace(fit=fit, joint=JointDistribution(scale**2 * found.joint.covariance, found.joint.inflation))
@@ -107,7 +107,7 @@ def test_the_same_plant_departs_as_rarely_as_stated() -> None:
 
 
 def result_once(found: Identification) -> Result:
-    """The fields that a comparison reads: a whole result takes milliseconds."""
+    """Only the fields used by a comparison: a complete result takes milliseconds."""
     values = [float(u.value(c)) for u, c in zip(found.unknowns, found.fit.coordinates, strict=True)]
     parameters = tuple(
         msgspec.structs.replace(p, value=value) for p, value in zip(_TEMPLATE.parameters, values, strict=True)

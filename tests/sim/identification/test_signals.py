@@ -1,4 +1,4 @@
-"""Signals that contradict each other, without a fit: what is said of each kind, and of honest ones."""
+"""Signals that contradict each other, without a fit: the messages for each kind, and for honest ones."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_honest_signals_agree(swung: Stretch) -> None:
 @pytest.mark.parametrize("noise", [0.001, 0.005])
 @pytest.mark.parametrize("seed", range(4))
 def test_rest_and_fast_motion_are_not_contradictions(noise: float, seed: int) -> None:
-    """In a gentle recording, quarters hardly move, or so fast that displacements cancel."""
+    """In a gentle recording some quarters hardly move, or move so fast that displacements cancel."""
     rng = np.random.default_rng(seed)
 
     def gentle(k: int) -> tuple[float, ...]:

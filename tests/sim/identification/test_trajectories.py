@@ -1,4 +1,4 @@
-"""Simulated windows are the twin's own trajectories, to the last digit that a sensor shows."""
+"""Simulated windows equal the twin's trajectories, to the last digit of a sensor."""
 
 from __future__ import annotations
 

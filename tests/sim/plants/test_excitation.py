@@ -1,4 +1,4 @@
-"""Excitations stay within the ranges that they were given, and reach them."""
+"""Excitations remain within the given ranges, and reach them."""
 
 from __future__ import annotations
 

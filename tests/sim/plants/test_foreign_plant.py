@@ -98,7 +98,7 @@ limits: {}
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
-    """A folder of packages, with the entry points of a package that brings a plant."""
+    """A folder of packages, with the entry points of a package that provides a plant."""
     told = tmp_path / "site" / "springs-1.0.dist-info"
     told.mkdir(parents=True)
     (told / "METADATA").write_text("Metadata-Version: 2.1\nName: springs\nVersion: 1.0\n")

@@ -1,4 +1,4 @@
-"""A linear plant in YAML: steps by the matrix exponential, walls, angles, and mistakes by name."""
+"""A linear plant in YAML: steps by the matrix exponential, walls, angles, and mistakes reported by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plant that MuJoCo simulates: names, its own steps, trials alone as together, and what fits no frame."""
+"""A plant simulated by MuJoCo: names, its own steps, single and batched trials, and values that fit no frame."""
 
 from __future__ import annotations
 

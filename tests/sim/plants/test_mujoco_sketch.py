@@ -1,4 +1,4 @@
-"""Drawing of a MuJoCo model: its geoms are where MuJoCo has them, in every pose."""
+"""Drawing of a MuJoCo model: its geoms are where MuJoCo places them, in every pose."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LINKS = """<mujoco><worldbody>
 
 
 def centres(model: Any, pose: dict[str, float]) -> list[tuple[float, float]]:
-    """Where the drawing has the middle of each shape."""
+    """Position of the middle of each shape in the drawing."""
     names = list(pose)
     sketch = sketch_of(model, {name: name for name in names})
     assert sketch is not None

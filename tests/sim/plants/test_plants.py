@@ -334,7 +334,7 @@ def test_disabled_imperfections_leave_no_trace_in_a_configuration() -> None:
     ]  # fmt: skip
 
 
-# -- what the shield answers for ---------------------------------------------------------------------------------------
+# -- plants covered by the shield --------------------------------------------------------------------------------------
 
 
 def test_imperfections_not_covered_by_the_shield_are_reported() -> None:

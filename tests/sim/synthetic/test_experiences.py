@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.floating]
 
 
 def policy(rows: npt.NDArray[np.int64], observations: npt.NDArray[np.float32]) -> Floats:
-    """Some policy; its first component acts."""
+    """Some policy; only its first component acts."""
     wish: Floats = np.tanh(2.0 * observations[:, :1] - 0.3)
     return wish
 

@@ -26,7 +26,7 @@ def normalised(config: RunConfig, **si: float) -> np.ndarray[tuple[int, int], np
 
 
 def recorded(config: RunConfig, steps: int) -> tuple[Outcome, Outcome]:
-    """What the lockstep twin measured under random actions, and what the model makes of the same states and actions."""
+    """Measurements of the lockstep twin under random actions, and the model's outcome for them."""
     env = TwinEnv(config.rig, config.task, twin_options(config), config.rate_hz)
     rng = np.random.default_rng(3)
     seen, _ = env.reset(seed=0)
@@ -50,7 +50,7 @@ def test_the_model_reproduces_the_twins_measurements(name: str) -> None:
     measured, computed = recorded(with_fine_sensors(RUNS[name]), 150)
     apart = np.abs(measured.next_observation - computed.next_observation)
     if name == "pendulum":
-        apart[:, 0] = np.minimum(apart[:, 0], 2 - apart[:, 0])  # an angle may be a rounding away from its wrap
+        apart[:, 0] = np.minimum(apart[:, 0], 2 - apart[:, 0])  # rounding may move an angle across its wrap
     assert apart.max() < 2e-5
     np.testing.assert_allclose(computed.reward, measured.reward, atol=2e-3)
 

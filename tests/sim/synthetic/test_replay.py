@@ -30,7 +30,7 @@ def config(synthetic: Synthetic, strategy: str = "FIFO[Uniform]", capacity: int 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A run folder in which policy 7 is filed."""
+    """A run folder with policy 7."""
     (tmp_path / "policies").mkdir()
     (tmp_path / "policies" / "7.onnx").write_bytes(serialized(policy()))
     return tmp_path
@@ -73,7 +73,7 @@ def test_random_numbers_depend_only_on_seed_episode_and_step(folder: Path) -> No
     run = config(Synthetic(states=0.3, actions=0.3, refresh=0.5))
     before = measured(run, 900)
     whole = RunResynthesiser(run, folder)(before)
-    # Another process takes over half-way, and gets its transitions in other pieces.
+    # Another process takes over half-way, and receives its transitions in other portions.
     later = RunResynthesiser(run, folder)
     for a, b in ((455, 456), (456, 777), (777, 900)):
         piece = later(part(before, a, b))

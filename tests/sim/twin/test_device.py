@@ -834,7 +834,7 @@ def test_a_device_at_another_rate_is_recognisable_by_its_clock() -> None:
     assert second.t_us - first.t_us == PERIOD_US // 2
 
 
-# -- a plant that answers late -----------------------------------------------------------------------------------------
+# -- a plant with a delay ----------------------------------------------------------------------------------------------
 
 
 def test_a_delay_longer_or_shorter_than_a_period_shifts_only_the_command() -> None:

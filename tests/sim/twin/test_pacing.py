@@ -1,4 +1,4 @@
-"""A twin in real time, on a clock that passes only while it is looked at or slept through."""
+"""A twin in real time, on a clock that advances only when read or slept on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from onrig.sim.twin.pacing import TraceReader, TraceWriter, TwinLoop, hand_over_
 from tests.sim.twin.bench import AT_REST, RIG
 
 LOOK_NS = 200
-"""What one look at the clock takes."""
+"""Duration of one read of the clock."""
 
 
 class Clock:
@@ -36,7 +36,7 @@ class Clock:
 
 
 class Line:
-    """The host's bytes come at given times; notes when the device's are written.  Sleepers are woken late."""
+    """The host's bytes arrive at given times; records when the device's are written.  Sleepers wake up late."""
 
     def __init__(self, clock: Clock, incoming: list[tuple[int, bytes]], wakes_late_ns: list[int]) -> None:
         self.has_hung_up = False
@@ -87,7 +87,7 @@ def run_whole(
     faults: FaultPlan | None = None,
     asks: list[tuple[int, Op]] | None = None,
 ) -> tuple[TwinLoop, list[tuple[int, bytes]]]:
-    """A configured and armed twin for so many frames; commands are (ns after the start, answers, counts)."""
+    """A configured and armed twin for a number of frames; commands are (ns after the start, answers, counts)."""
     clock = Clock()
     start_ns = clock.now_ns
     setpoints = m.CommandLayout(len(RIG.actuators))

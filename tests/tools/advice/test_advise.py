@@ -44,7 +44,7 @@ class InProcessWorkers:
 
 
 def few_candidates(config: Any) -> Iterator[Candidate]:
-    """The configuration and two like it."""
+    """The configuration and two similar ones."""
     yield next(candidates(config))
     learner = {"ddpg": {"batch": 4, "reward_scale": 1e-3}, "updates_per_episode": 2}
     selection = {"strategy": "FIFO[Uniform]", "capacity": 10}

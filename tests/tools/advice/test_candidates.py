@@ -17,7 +17,7 @@ from onrig.tools.load import load
 
 
 def write_changed_pendulum(folder: Path, old: str, new: str) -> Subject:
-    """The shipped pendulum, changed in a file of its own: what the command line sets, holds for every candidate."""
+    """The shipped pendulum, changed in a file of its own: command-line settings apply to every candidate."""
     text = find_config("pendulum").read_text()
     assert old in text
     (folder / "run.yaml").write_text(text.replace(old, new))

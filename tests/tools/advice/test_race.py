@@ -1,4 +1,4 @@
-"""Races on given scores: who leaves, who is paused, what bounds are stated."""
+"""Races on given scores: which candidates leave, which are paused, and the stated bounds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def budget(names: list[str], total: float = UNLIMITED) -> Budget:
 
 
 def random_scores(seed: int, means: list[float], std: float = 0.05, pairs: int = 64) -> dict[str, Values]:
-    """Scores around means, with a common part in each pair."""
+    """Scores around means, with a common component in each pair."""
     rng = np.random.default_rng(seed)
     common_scores = rng.normal(0.0, 0.1, pairs)
     return {chr(97 + k): m + common_scores + rng.normal(0.0, std, pairs) for k, m in enumerate(means)}

@@ -1,4 +1,4 @@
-"""A run as trials in its plant's world."""
+"""A run as trials in the world of its plant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands as functions: typed results, typed errors, no signal handlers, from any thread."""
+"""Commands as functions: typed results, typed errors, no signal handlers, callable from any thread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.tools.identification.test_verb import short_excitations
 
 @pytest.fixture(scope="module")
 def ended_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunResult, list[RunFacts], object]:
-    """A run from a thread, what its progress was, and the handler of SIGINT meanwhile."""
+    """A run in a thread, its progress, and the handler of SIGINT meanwhile."""
     folder = tmp_path_factory.mktemp("runs") / "run"
     facts: list[RunFacts] = []
     handlers: list[object] = []

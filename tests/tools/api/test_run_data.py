@@ -1,4 +1,4 @@
-"""``onrig.open_run``: a run's folder as arrays, bit for bit what its files hold."""
+"""``onrig.open_run``: a run's folder as arrays, bit for bit the contents of its files."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_missing_data_are_named(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("session", ["session", "resumed"])
 def test_each_record_counts_once(tmp_path: Path, session: str) -> None:
-    """Another replay process writes some once more; a run resumed in lockstep repeats those after its checkpoint."""
+    """Another replay process writes some records again; a run resumed in lockstep repeats those after a checkpoint."""
 
     def log_again(run: LoggedRun) -> None:
         run._log_pending()

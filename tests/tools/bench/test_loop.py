@@ -264,7 +264,7 @@ def test_a_difference_far_beyond_the_spread_is_found() -> None:
     assert ratio_of_means([100, 140, 80, 101], [90, 110, 120, 85]).includes_one
 
 
-# -- what is shown -----------------------------------------------------------------------------------------------------
+# -- output ------------------------------------------------------------------------------------------------------------
 
 
 def test_tables_and_json_name_rate_subject_and_cause(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ LAYOUT = RecordLayout(2, 1, 1)
 
 
 def record_aims(*sampled_ns: int) -> list[tuple[int, int]]:
-    """What a sentinel is told by records of frames sampled then, one at a time."""
+    """Aims of a sentinel, given records of frames sampled at these times, one at a time."""
     aims: list[tuple[int, int]] = []
     tracker = PhaseTracker(PERIOD_NS, lambda *args: aims.append(args))
     for frame_sampled_ns in sampled_ns:
@@ -51,7 +51,7 @@ def test_its_first_measurement_is_soon_and_not_already_missed(anchor_ns: int, pe
 def test_a_sentinel_that_is_aimed_elsewhere_continues_and_reports_its_measurements() -> None:
     with Sentinels([0], None, priority=0) as sentinels:
         sentinels.aim(0, 0, 2_000_000)
-        sentinels.aim(5, 0, 2_000_000)  # nobody is there
+        sentinels.aim(5, 0, 2_000_000)  # there is no receiver
         sentinels.clear_aim(0)
         (record,) = sentinels.records()
     assert (record.kind, record.cpu) == ("timer", 0)

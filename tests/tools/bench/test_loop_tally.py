@@ -31,7 +31,7 @@ US = 1000
 
 
 def timed_records(n: int, late_us: list[int] | None = None, *, tick: int = 0) -> Records:
-    """Records of consecutive frames, received so late each, with a tick of 100 us."""
+    """Records of consecutive frames with these lateness values, each with a tick of 100 us."""
     rows = records(n, tick=tick, frame=tick + 1)
     rows["t_device_us"] = rows["frame"].astype(np.uint64) * (PERIOD_NS // US)
     lateness_ns = np.zeros(n, np.int64) if late_us is None else np.array(late_us, np.int64) * US
@@ -42,7 +42,7 @@ def timed_records(n: int, late_us: list[int] | None = None, *, tick: int = 0) ->
 
 
 def on_time_sends(rows: Records) -> SendTimes:
-    """Frames that were sent when they were due, 10 us before a punctual loop has them."""
+    """Frames that were sent when due, 10 us before a punctual loop receives them."""
     due_ns = rows["frame"].astype(np.int64) * PERIOD_NS + 10**9 - 10 * US
     return SendTimes(due_ns, due_ns.copy())
 

@@ -1,4 +1,4 @@
-"""What policies cost on this board."""
+"""Costs of policies on this board."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``onrig bench`` says before any benchmark."""
+"""Messages of ``onrig bench`` before any benchmark."""
 
 from __future__ import annotations
 

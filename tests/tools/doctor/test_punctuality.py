@@ -40,7 +40,7 @@ HISTOGRAM = """# /dev/cpu_dma_latency set to 0us
 
 
 class Clock:
-    """Time that passes when somebody sleeps, and a little more than asked for."""
+    """Time that advances with each sleep, a little more than requested."""
 
     def __init__(self, delays_ns: list[int]) -> None:
         self.now_ns, self._delays_ns = 1_000_000, delays_ns

@@ -1,4 +1,4 @@
-"""``onrig doctor``: order, exit codes, JSON, and what it imports before it knows that the wheels work."""
+"""``onrig doctor``: order, exit codes, JSON, and its imports before it knows that the wheels work."""
 
 from __future__ import annotations
 

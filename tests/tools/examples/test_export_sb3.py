@@ -1,4 +1,4 @@
-"""Export of a network that Onrig did not train."""
+"""Export of a network not trained by Onrig."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CONFIG = load("pendulum", [])
 
 
 def ddpg_layers(n: int, m: int) -> list[nn.Module]:
-    """What Stable-Baselines3 makes of `MlpPolicy` for DDPG."""
+    """Layers that Stable-Baselines3 builds for DDPG from `MlpPolicy`."""
     torch.manual_seed(0)
     return [nn.Flatten(), nn.Linear(n, 400), nn.ReLU(), nn.Linear(400, 300), nn.ReLU(), nn.Linear(300, m), nn.Tanh()]
 
@@ -46,7 +46,7 @@ def export_network(config: RunConfig, network: list[nn.Module], policy_id: int =
 
 
 def max_difference(config: RunConfig, network: list[nn.Module], model: bytes) -> float:
-    """Largest difference between torch and what the rig computes, of an action's half range, over the probe states."""
+    """Largest difference between torch and the rig over the probe states, relative to an action's half range."""
     contract = contract_for(config.rig, config.rate_hz, policy_id=1, parent_run="", training_step=0)
     low, high = (np.array([getattr(s, end) for s in config.rig.signals]) for end in ("low", "high"))
     centre, half_range = 0.5 * (low + high), 0.5 * (high - low)
@@ -89,7 +89,7 @@ def test_an_unknown_module_is_named() -> None:
 
 
 class Agent(nn.Module):
-    """The parts that a policy has in Stable-Baselines3, by their names."""
+    """The parts of a policy in Stable-Baselines3, by name."""
 
     def __init__(self, **parts: nn.Module) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ def test_a_lossy_conversion_is_refused() -> None:
 
 
 class Learner:
-    """Learns nothing at first, then to push, which lifts the pendulum a little, and forgets it again."""
+    """Learns nothing at first, then to push, which lifts the pendulum a little, and then forgets it."""
 
     def __init__(self, *, interrupted_at: int = 10_000) -> None:
         self.policy = Agent(actor__mu=nn.Sequential(nn.Linear(2, 1), nn.Tanh()))

@@ -1,4 +1,4 @@
-"""Published trials: what is read back from one file per cell."""
+"""Published trials: reading them back from one file per cell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experiments on a Ray cluster of two nodes that the test starts (`make study`), and what an address may be."""
+"""Experiments on a Ray cluster of two nodes started by the test (`make study`), and valid addresses."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ nodes.shutdown()
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """A cluster in a process of its own: what Ray leaves open there is no concern of the tests'."""
+    """A cluster in a separate process: resources that Ray leaves open do not affect the tests."""
     process = subprocess.Popen(
         [sys.executable, "-c", _NODES],
         stdin=subprocess.PIPE,

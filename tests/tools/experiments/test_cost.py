@@ -1,4 +1,4 @@
-"""What trials cost, as told from a few updates."""
+"""Costs of trials, estimated from a few updates."""
 
 from __future__ import annotations
 

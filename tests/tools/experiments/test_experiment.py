@@ -1,4 +1,4 @@
-"""``onrig experiment`` from outside: folders, exit codes, stopping and going on, with the real trials engine."""
+"""``onrig experiment`` from the outside: folders, exit codes, stopping and resuming, with the real trials engine."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """Results of the longer experiment when nothing stops it."""
+    """Results of the longer experiment if it is never stopped."""
     folder = tmp_path_factory.mktemp("whole")
     spec = specs.write_spec(folder, LONGER_SPEC)
     assert experiment(spec, "--out", folder / "out", "--workers", 1, "--chunk", 3) == 0

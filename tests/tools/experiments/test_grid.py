@@ -135,7 +135,7 @@ def test_an_id_depends_on_the_differences_and_not_on_the_seed(tmp_path: Path) ->
 
 
 def test_an_id_survives_new_fields_with_defaults(tmp_path: Path) -> None:
-    """A configuration that was written before ``learner.per_alpha`` came to be is that of the same cell."""
+    """A configuration written before ``learner.per_alpha`` was introduced belongs to the same cell."""
     (cell,) = cells(tmp_path, "- config: pendulum")
     older_learner = {name: value for name, value in cell.config.learner.items() if name != "per_alpha"}
     config = msgspec.structs.replace(cell.config, learner=older_learner)
@@ -265,7 +265,7 @@ def test_every_shipped_experiment_can_be_run(name: str) -> None:
 def test_the_experiments_of_the_claims_have_enough_trials() -> None:
     for number in ("figure-3", "figure-12", "figure-13", "figure-14", "figure-15", "table-6"):
         full_spec, quick_spec = (load_spec(find_config(number + end, "experiments")).spec for end in ("", "-quick"))
-        # At 200 Hz an episode is four times the work.
+        # At 200 Hz an episode takes four times the work.
         assert (full_spec.trials, quick_spec.trials, quick_spec.episodes) == (
             50,
             32,

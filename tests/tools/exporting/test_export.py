@@ -1,4 +1,4 @@
-"""``onrig export``: every format holds what the run's files hold, and a folder appears complete or not at all."""
+"""``onrig export``: every format holds the contents of the run's files, and a folder appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_minari_reads_the_episodes_back_bit_for_bit(run: RunData, tmp_path: Path
     for name in layout.dtype.names or ():
         logged_records[name] = run.records[name]
     assert np.concatenate(read_back).tobytes() == logged_records[logged_records["kind"] != Kind.RESET].tobytes()
-    transitions = TransitionBuilder(run.config.rig).add(np.concatenate(read_back))  # all of which the memory keeps
+    transitions = TransitionBuilder(run.config.rig).add(np.concatenate(read_back))  # all are kept in the memory
     for name in ("observation", "action", "next_observation", "reward", "exploration", "episode", "step"):
         assert np.array_equal(getattr(transitions, name), run.experiences[name]), name
     assert data.storage.metadata["onrig"]["rig"] == "pendulum"

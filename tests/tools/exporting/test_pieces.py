@@ -1,4 +1,4 @@
-"""Episodes of a log as transitions without a gap: the same that the memory is offered."""
+"""Episodes of a log as transitions without gaps: the same ones that are offered to the memory."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ HEADER = "episode,kind,steps,return,mean_reward,normalized,exploration,intervent
 
 @pytest.fixture
 def rigs(monkeypatch: pytest.MonkeyPatch) -> list[Running]:
-    """What runs on this machine."""
+    """Runs on this machine."""
     running: list[Running] = []
     monkeypatch.setattr(run_view, "find_running", lambda folder: next((r for r in running if r.folder == folder), None))
     return running

@@ -1,4 +1,4 @@
-"""The Foxglove server of a run, by a client of the protocol; skipped without the extra ``live_run``."""
+"""The Foxglove server of a run, tested with a client of the protocol; skipped without the extra ``live_run``."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def server(live_run: LiveRun) -> Iterator[FoxgloveServer]:
 
 
 def ids(viewer: Viewer) -> dict[str, int]:
-    """What is advertised, as the log has it: the numbers of its channels."""
+    """Wait for the advertisement of the log's channels; returns their numbers."""
     advertised = {c["topic"]: c for c in viewer.text("advertise")["channels"]}
     assert set(advertised) == {c.topic for c in ADVERTISED}
     for channel in ADVERTISED:

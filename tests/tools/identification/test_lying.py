@@ -1,4 +1,4 @@
-"""`onrig identify` on devices that lie: none is identified unless the shield covers what is wrong with it."""
+"""`onrig identify` on lying devices: none is identified unless the shield covers its fault."""
 
 from __future__ import annotations
 
@@ -188,8 +188,8 @@ def test_no_lying_device_is_identified_unless_the_shield_covers_it(
     duration_s = sum(e.duration_s for e in plant.excitations(config.rig, ranges_of(config, 1.0)))
     code = run_identify(name, falsification, round(0.5 * duration_s * config.rate_hz), tmp_path, monkeypatch)
     print(case, name, code, capsys.readouterr().err)
-    # Where the fallback itself drives the plant out, the experiment ends there.
+    # If the fallback itself drives the plant out, the experiment ends there.
     assert code == 0 if case in TOLERATED else code in (ExitCode.PREFLIGHT, ExitCode.HARDWARE)
-    if code and (tmp_path / "identified.yaml").exists():  # right, but beyond what the shield can cover
+    if code and (tmp_path / "identified.yaml").exists():  # correct, but beyond what the shield can cover
         with pytest.raises(ConfigError):
             load(name, [f"identified={tmp_path / 'identified.yaml'}"])

@@ -35,7 +35,7 @@ def earlier_identification(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_folder(earlier_identification: Path, folder: Path, override: str = "device.twin.plant.damping=2e-5") -> Path:
-    """Folder of a run that began with the identification, whose plant may have changed."""
+    """Folder of a run that began with the identification, and whose plant may have changed since."""
     config = load("pendulum", [*SHORT_SETTINGS, override])
     parts = short_excitations(config.device.twin["plant"], config.rig, {"voltage": (-3.0, 3.0)})  # type: ignore[index, arg-type]
     steps = driving.drive(config, lockstep_session(config), parts, seed=1)

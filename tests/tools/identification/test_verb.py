@@ -154,7 +154,7 @@ def test_a_plant_is_identified_from_the_log_of_a_run(tmp_path: Path) -> None:
 
 
 def test_an_experiment_ends_as_soon_as_the_parameters_are_known(tmp_path: Path) -> None:
-    """The complete one has 24 s."""
+    """The complete experiment takes 24 s."""
     words = ["identify", "pendulum", *SETTINGS, "--out", str(tmp_path), "--until"]
     assert main([*words, "0.5"]) == 0
     result = read_result(tmp_path / "identified.yaml")

@@ -24,7 +24,7 @@ from tests.tools.policy_to_c.compiled import max_deviation
 
 
 def trained_size_weights(key: str, value: NDArray[np.generic]) -> NDArray[np.generic]:
-    """Weights of a network as large as after training; other parts of a state as they are."""
+    """Weights of a network as large as after training; other parts of the state are unchanged."""
     if "/weight" not in key:
         return value
     samples = np.random.default_rng(2).standard_normal(value.shape) * 2.5 / np.sqrt(value.shape[-2])
@@ -80,7 +80,7 @@ ACTIVATIONS = [
 
 
 def activation_model() -> onnx.ModelProto:
-    """All activations of the same sums, added up; a few with attributes."""
+    """All activations of the same sums, added up; a few of them with attributes."""
     constants: dict[str, npt.ArrayLike] = {"to_one": np.ones((3, 1), np.float32)}
     constants |= {"w": np.array([[0.3, -0.2, 0.7], [0.01, 0.08, -0.05]], np.float32)}
     nodes, parts = [node("MatMul", ["observation", "w"], ["wild"]), node("Tanh", ["wild"], ["s"])], []

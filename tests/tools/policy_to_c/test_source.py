@@ -1,4 +1,4 @@
-"""The generated file: what it says, what a hostile contract cannot do, and the verb."""
+"""The generated file: its content, what a hostile contract cannot do, and the verb."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_file_depends_only_on_the_model() -> None:
 
 
 def test_foreign_text_remains_text(tmp_path: Path) -> None:
-    """Names that would end a comment or a string do neither."""
+    """Names that would end a comment or a string do not."""
     signals = (Signal('a"; */ #error', "\\", -1.0, 1.0), Signal("ω\n/*", "rad/s", -1.0, 1.0))
     contract = msgspec.structs.replace(CONTRACT, rig="x */ int i;", parent_run="/* */", observations=signals)
     model = serialized(policy(contract=contract))

@@ -1,4 +1,4 @@
-"""From an identification to the plants and the configuration of a pretraining."""
+"""Plants and configuration of a pretraining, derived from an identification."""
 
 from __future__ import annotations
 

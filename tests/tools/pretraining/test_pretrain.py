@@ -1,4 +1,4 @@
-"""`onrig pretrain` as a whole: pieces, evaluations, an end, a start from it, and a continuation after a kill."""
+"""`onrig pretrain` as a whole: pieces, evaluations, the end, a run started from it, and a continuation after a kill."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SMALL_SETTINGS = ("task.episode_s=0.6", "learner.ddpg.network=small", "learner.u
 
 
 class PretrainedFolders:
-    """A pretraining of two pieces, and its folder as a kill after the first one leaves it."""
+    """A pretraining of two pieces, and its folder as left by a kill after the first one."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.file = write_pendulum_result(folder)
@@ -63,7 +63,7 @@ def test_it_is_evaluated_after_each_piece_and_reports_why_it_ended(pretrained: P
     assert len(set(pretrained.record.evaluations[-1].scores)) > 30, "the plants differ"
 
 
-@pytest.mark.study  # with kills at random: tests/studies/test_pretraining_killed.py
+@pytest.mark.study  # with random kills: tests/studies/test_pretraining_killed.py
 def test_a_killed_pretraining_continues_to_the_same_bits(pretrained: PretrainedFolders) -> None:
     assert not read_pretraining(pretrained.killed_folder).evaluations
     record = resume(pretrained.killed_folder)

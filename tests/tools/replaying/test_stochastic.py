@@ -1,4 +1,4 @@
-"""Runs of stochastic policies, recorded and decided once more."""
+"""Runs of stochastic policies, recorded and replayed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> LoggedRun:
 
 
 def episode_records(run: LoggedRun, kind: Kind, episode: int) -> np.ndarray:
-    """The records of an episode in which the policy was asked."""
+    """The records of an episode in which the policy was evaluated."""
     rows = np.array(run.records)
     action_records: np.ndarray = rows[
         (rows["kind"] == kind) & (rows["episode"] == episode) & (rows["flags"] & Flag.NO_ACTION == 0)
@@ -38,7 +38,7 @@ def test_the_noise_is_that_of_the_episodes_stream_times_the_amplitude(run: Logge
         rows = episode_records(run, Kind.TRAIN, episode)
         rng = stream(run.config.seed, Role.EXPLORATION, episode)
         noise = np.array(unit_signal(run.config.exploration, rng, len(rows), 4))
-        # What was recorded is the spread of what was drawn.
+        # The recorded spread is that of the draw.
         np.testing.assert_allclose(rows["drawn"], rows["mean"] + rows["std"] * noise, rtol=1e-5, atol=1e-5)
         np.testing.assert_array_equal(rows["amplitude"], amplitude)
         restrained = rows["flags"] & Flag.RESTRAINED != 0
@@ -117,7 +117,7 @@ def test_a_recurrent_policy_starts_each_episode_at_zero_and_is_not_swapped_withi
     action_records = episode_records(run, Kind.TRAIN, 1)
     assert set(action_records["policy_id"].tolist()) == {1}
     assert set(episode_records(run, Kind.TRAIN, 2)["policy_id"].tolist()) == {2}
-    # The state sums up the angles: h' = h / 2 + angle, and the action is 3 tanh(h').
+    # The state sums the angles: h' = h / 2 + angle, and the action is 3 tanh(h').
     for rows in (action_records, episode_records(run, Kind.TRAIN, 2)):
         h = 0.0
         for row in rows:

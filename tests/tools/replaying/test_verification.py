@@ -140,7 +140,7 @@ def test_gates_back_off_and_budgets_are_recomputed_from_the_records(gated_run: L
     assert len({float(r["amplitude"][0]) for r in gated_run.records}) > 5
     assert len(gated_run.records) < 6 * 31  # a spent budget ended episodes
     usages = [hourly_usage(p) for p in read_parts(gated_run) if isinstance(p, StoredLoopState)]
-    assert usages != sorted(usages)  # the rig stood still for an hour: only what the loop kept tells for how long
+    assert usages != sorted(usages)  # the rig stood still for an hour: only the state kept by the loop tells how long
     assert_equal(verify(gated_run), len(gated_run.records))
 
 
@@ -191,7 +191,7 @@ def test_a_rolled_back_policy_acts_as_it_did(tmp_path: Path, exploration: str) -
 
 def test_an_external_restraint_is_visible_in_the_amplitude_and_taken_from_it(tmp_path: Path) -> None:
     settings = "staleness={after_s: 1.0, then: lower, factor: 0.25}"
-    run = LoggedRun(tmp_path / "run", "pendulum", settings)  # lockstep: no silence of a learner undoes it
+    run = LoggedRun(tmp_path / "run", "pendulum", settings)  # lockstep: no silence of a learner lifts it
     run.at_start = lambda loop: loop._explorer.restrain(0.25)
     run.run()
     assert 0.0 < max(float(r["amplitude"][0]) for r in run.records) <= 0.25
@@ -234,7 +234,7 @@ def test_one_changed_bit_of_a_sensor_is_found_at_its_place(pendulum: LoggedRun, 
 
     first_difference = verify(pendulum, tamper_with_record(pendulum, index, alter_record)).comparison.first
     assert first_difference is not None
-    # The reward of the tick before was for arriving in this state.
+    # The reward of the previous tick was for reaching this state.
     tick = int(pendulum.records[index]["tick"])
     assert first_difference.tick in (tick, tick - 1)
     assert first_difference.field in ("observation", "reward")
@@ -323,7 +323,7 @@ def test_another_seed_gives_another_exploration(pendulum: LoggedRun) -> None:
     assert verification.altered
 
 
-# -- what is not there -----------------------------------------------------------------------------------------------
+# -- missing data ----------------------------------------------------------------------------------------------------
 
 
 def test_after_lost_records_the_rest_of_the_episode_is_reported_as_unverified(pendulum: LoggedRun) -> None:
@@ -401,7 +401,7 @@ def test_a_tolerance_ignores_small_differences_of_an_answer(pendulum: LoggedRun)
     def alter_record(row: np.ndarray) -> None:
         row["policy"] += np.float32(1e-5)
 
-    parts = tamper_with_record(pendulum, 45, alter_record)  # an evaluation: explored is what the policy said
+    parts = tamper_with_record(pendulum, 45, alter_record)  # an evaluation: the explored action is the policy's
     assert pendulum.records[45]["kind"] == Kind.EVAL
     assert verify(pendulum, parts).comparison.n_differing == 1
     assert verify(pendulum, parts, 1e-7).comparison.n_differing == 1
@@ -461,7 +461,7 @@ def test_the_drive_to_a_drawn_start_and_the_targets_are_recomputed(tmp_path: Pat
     resets = np.array([r["observation"] for r in run.records if r["kind"] == Kind.RESET])
     assert (resets[:, 2:] == [0.0, 0.0]).all(), "the middle of the targets on the way to a start"
 
-    # A session that begins with the way to a start knows from the log's state where it leads.
+    # A session that starts by driving to a start knows the destination from the log's state.
     parts = read_parts(run)
     log_start = parts[0]
     assert isinstance(log_start, LogStart)
@@ -501,7 +501,7 @@ def test_lost_frames_do_not_delay_a_target(tmp_path: Path) -> None:
 
 
 class SilentCameras:
-    """Images of cameras that fall silent at the n-th one."""
+    """Images of cameras that become silent at the n-th one."""
 
     def __init__(self, cameras: tuple[Camera, ...], n: int) -> None:
         self._cameras, self._n, self._n_reads, self.failure = cameras, n, 0, ""

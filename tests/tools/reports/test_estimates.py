@@ -44,7 +44,7 @@ def test_each_strategy_is_compared_with_fifo_uniform_by_common_seeds(tmp_path: P
         ("FULL[Uniform]", "FIFO[Uniform]", 3),
         ("FULL[PER]", "FIFO[Uniform]", 4),
     ]
-    # The spread over the seeds is the same in both and so drops out.
+    # The spread over the seeds is the same in both, so it cancels.
     assert comparisons[0].final.value == pytest.approx(0.2)
     assert comparisons[1].highest.value == pytest.approx(0.1)
     assert comparisons[0].rise.value == pytest.approx(1.0)
@@ -97,5 +97,5 @@ def test_comparisons_under_the_same_conditions_are_corrected_for_their_number(tm
     comparisons = compare_with_baseline(results(tmp_path, cells[:4] + cells[5:7], make_trial, trials=10))
     p = 22 / 1024
     assert [d.final.p for d in comparisons if d.conditions == "magman"] == pytest.approx([p])
-    # FIFO[PER+IS] is FIFO[Uniform] itself here: three comparisons, of which one is without a difference.
+    # FIFO[PER+IS] equals FIFO[Uniform] here: three comparisons, one of them without a difference.
     assert [d.final.p for d in comparisons if d.conditions == "pendulum"] == pytest.approx([3 * p, 3 * p, 1.0])

@@ -11,7 +11,7 @@ from onrig.tools.reports.page import Badge, Tile
 
 
 def styled_classes() -> set[str]:
-    """Classes that the style sheet of a page gives a look."""
+    """Classes that are defined in the style sheet of a page."""
     sheet = next(value for name, value in vars(page).items() if isinstance(value, str) and ".badge" in value)
     return set(re.findall(r"\.([a-z][\w-]*)", sheet))
 

@@ -54,12 +54,12 @@ COLOUR_VISION_MATRICES = {
     "without green": np.array([[0.3673, 0.8606, -0.2280], [0.2801, 0.6725, 0.0474], [-0.0118, 0.0429, 0.9690]]),
     "without blue": np.array([[1.2555, -0.0767, -0.1788], [-0.0784, 0.9308, 0.1476], [0.0047, 0.6914, 0.3039]]),
 }
-"""Linear RGB as it is seen (Machado et al. 2009)."""
+"""Linear RGB as perceived (Machado et al. 2009)."""
 XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
 
 
 def _lab_colour(colour: str, vision_matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    """CIE L*a*b* of a colour as it is seen."""
+    """CIE L*a*b* of a colour as perceived."""
     rgb = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
     linear_rgb = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     xyz = XYZ @ np.clip(vision_matrix @ linear_rgb, 0.0, 1.0) / (0.9505, 1.0, 1.0888)

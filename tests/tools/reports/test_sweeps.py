@@ -56,7 +56,7 @@ def test_a_grid_gives_only_the_figure_that_shows_its_sweep(tmp_path: Path, numbe
     assert numbers == [number]
     [lines] = [lines for lines in lines_by_slug.values() if lines]
     assert len(lines) == LINES[number]
-    # Fraction 0 stands for either kind and any refreshing, 50 Hz for both ways of going on from it.
+    # Fraction 0 represents either kind and any refreshing, 50 Hz either way of continuing from it.
     assert all(len(line.x) == 3 and line.x == sorted(line.x) for line in lines)
 
 

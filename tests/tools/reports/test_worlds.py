@@ -142,7 +142,7 @@ def test_a_shielded_world_shows_how_often_the_shield_acted(tmp_path: Path) -> No
     counts = np.array([[40.0, 20.0, 20.0, 10.0], [4.0, 0.0, 0.0, 0.0]])  # of 100 steps each
     for seed in range(2):
         write_trial(tmp_path, cells[0], seed, Trial(returns, returns, None, None, counts))
-    write_trial(tmp_path, cells[0], 2, Trial(returns, returns))  # one more than asked for, without counts
+    write_trial(tmp_path, cells[0], 2, Trial(returns, returns))  # one more than requested, without counts
     assert main(["report", str(tmp_path)]) == ExitCode.OK
     tables = (tmp_path / "tables.md").read_text()
     assert "Unfinished: 2 of 14 trials" in tables

@@ -17,7 +17,7 @@ from onrig.tools.service.halt import FADE_TIMEOUT_S, find_run, halt, main
 
 
 class FakeLoop:
-    """A loop that heeds a stop after a while, in virtual time, on a device whose frames show what became of it."""
+    """A loop that obeys a stop after a while, in virtual time, on a device whose frames show the result."""
 
     def __init__(self, folder: Path, stop_delays_s: dict[int, float], *, reports_state: bool = True) -> None:
         self.now_s, self._stop_delays_s, self._requested_at_s = 5.0, stop_delays_s, {0: 5.0}

@@ -36,7 +36,7 @@ limits:
 
 @pytest.fixture
 def port() -> Iterator[str]:
-    """A terminal that is none of the rig's."""
+    """A terminal that does not belong to the rig."""
     master, slave = pty.openpty()
     yield os.ttyname(slave)
     os.close(slave)
@@ -146,7 +146,7 @@ def test_an_unwritable_place_is_reported_in_one_line(
 def test_keys_are_read_as_the_user_of_the_service_from_whose_home_they_may_come(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with sudo: the process is another user, and its home another's."""
+    """As with sudo: the process belongs to another user, and its home is another one."""
     own_uid, current_uid = os.geteuid(), [os.geteuid() + 1]
     account = pwd.getpwuid(own_uid)
     account_with_home = pwd.struct_passwd((*account[:5], str(tmp_path / "home"), account[6]))

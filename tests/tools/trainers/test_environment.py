@@ -61,7 +61,7 @@ def read_steps(folder: Path) -> np.ndarray:
 
 
 def play_episode(env: RigEnv, action: float, seed: int | None = None) -> list[object]:
-    """Everything that an episode gives."""
+    """Everything returned by an episode."""
     observation, _ = env.reset(seed=seed)
     episode_values: list[object] = [observation.tolist()]
     is_over = False

@@ -1,4 +1,4 @@
-"""The public names: imported on first use, listed in a page."""
+"""The public names: imported on first use, listed on a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vectorised twins: the same as single ones, in every mode of resetting, with plants that differ."""
+"""Vectorised twins: identical to single ones, in every autoreset mode, with plants that differ."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MODES = [*AutoresetMode]
 
 
 def test_a_single_environment_of_the_vector_equals_the_lockstep_twin(tmp_path: Path) -> None:
-    """Starts, targets and noise follow the seed, also where it comes in the middle of a run, and so does a replay."""
+    """Starts, targets and noise follow the seed, even one given in the middle of a run, and so does a replay."""
     settings = (*SETTINGS, *TRACKING_SETTINGS)
     vector_env = onrig.make_vec("pendulum", 3, overrides=settings)
     single_env = onrig.make("pendulum", overrides=(*settings, "checkpoint_s=3600"), run_dir=tmp_path / "run")

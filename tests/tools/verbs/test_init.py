@@ -1,4 +1,4 @@
-"""What ``onrig init`` writes: a plant's template under another name, or files generated from a plant or a model."""
+"""Files written by ``onrig init``: a plant's template under another name, or generated from a plant or a model."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ MODEL = ROOT / "tests/sim/plants/pole.xml"
 
 @pytest.fixture(autouse=True)
 def _isolate_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plants in files are registered for the process, and their trust is in its environment: for one test here."""
+    """Undo after each test: plants in files are registered for the process, and their trust is in its environment."""
     monkeypatch.setattr(registry, "_plugin_files", {group: {} for group in registry.GROUPS})
     monkeypatch.setenv("ONRIG_TRUST", "")
 
 
 def skip_if_unavailable(plant: str) -> None:
-    """Skip a plant of MuJoCo where that is not installed."""
+    """Skip a plant of MuJoCo if that is not installed."""
     if plant == "inverted-double-pendulum":
         pytest.importorskip("mujoco")
 
 
 def init_folder(folder: Path, plant: str) -> Path:
-    """A folder that the verb has filled."""
+    """A folder filled by the verb."""
     assert main(["init", str(folder), "--plant", plant]) == ExitCode.OK
     return folder
 
@@ -97,7 +97,7 @@ def test_commands_in_the_readme_are_valid(
     assert "$" not in readme_text
     n_commands = 0
     for command in commands_of(folder / "README.md"):
-        # Nothing has been identified yet, and no device is there.
+        # Nothing has been identified yet, and there is no device.
         text = command.text.replace("--set identified=identified/identified.yaml", "").replace("PORT", "/dev/null")
         program, verb, *arguments = shlex.split(text)
         assert program == "python" or verb in VERBS
@@ -197,7 +197,7 @@ class TemplatePlant(Pendulum, frozen=True, tag="with_template"):
 
 @pytest.fixture
 def register_plants(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both, as if packages had registered them."""
+    """Both, as if registered by packages."""
     kinds: dict[str, type[Plant]] = {"foreign": ForeignPlant, "with_template": TemplatePlant}
     names, original_load = registry.names, registry.load
 

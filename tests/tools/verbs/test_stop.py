@@ -24,7 +24,7 @@ WAIT_PROGRAM = "import signal, sys; print(flush=True); sys.exit(signal.sigwait({
 
 @pytest.fixture
 def older_supervisor(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[bytes]]:
-    """A supervisor that ends when it gets the signal."""
+    """A supervisor that ends on the signal."""
     Segment.create(tmp_path / "board", 64, "an older board").close()
     code = f"import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.{request.param}]); {WAIT_PROGRAM}"
     with subprocess.Popen([sys.executable, "-c", code.format(request.param)], stdout=subprocess.PIPE) as process:
@@ -67,7 +67,7 @@ class FakeTerminal(io.StringIO):
 
 
 class PausedBoard:
-    """The board of a run that is resumed as soon as it is asked."""
+    """The board of a run that resumes as soon as requested."""
 
     resumed: ClassVar[list[int]] = []
 

@@ -30,7 +30,7 @@ def make_last_step(observation: tuple[float, ...], commanded: tuple[float, ...])
 
 
 def dot_centroid(rows: list[str]) -> tuple[float, float]:
-    """Where most of the dots are: (column, row), from the middle, in characters."""
+    """Position of most of the dots: (column, row), from the middle, in characters."""
     dots = [(x, y, (ord(c) - 0x2800).bit_count()) for y, row in enumerate(rows) for x, c in enumerate(row) if c != " "]
     n = sum(d for *_, d in dots)
     center = 0.5 * (len(rows[0]) - 1), 0.5 * (len(rows) - 1)

@@ -1,4 +1,4 @@
-"""The screen of a run under way, drawn into 80 x 24 characters."""
+"""The screen of a run in progress, drawn into 80 x 24 characters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ rich_console = pytest.importorskip("rich.console")
 
 
 class WatchedRun:
-    """A run, and somebody who watches it."""
+    """A run, and its viewer."""
 
     def __init__(self, tmp_path: Path) -> None:
         self.live = LiveRun(tmp_path / "run", tmp_path / "shm")
@@ -39,7 +39,7 @@ class WatchedRun:
         self.live.__exit__(None, None, None)
 
     def advance(self) -> None:
-        """Two hundred ticks, some with an intervention or a miss, and what else a run tells."""
+        """Two hundred ticks, some with an intervention or a miss, and other reports of a run."""
         rows = records(200, episode=3)
         rows["tick_ns"], rows["lateness_ns"], rows["amplitude"] = 150_000, 60_000, 0.5
         rows["rule"][-3] = Rule.ENVELOPE

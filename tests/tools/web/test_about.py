@@ -17,7 +17,7 @@ COILS = [0.025, 0.05, 0.075, 0.1]
 
 
 def without_plant_settings(config: RunConfig, *, reset: bool = False) -> RunConfig:
-    """Without what the limits (and the task) say of the plant, on a port."""
+    """Without what the limits (and the task) state about the plant, on a port."""
     task = config.task if reset else msgspec.structs.replace(config.task, reset=None)
     limits = Limits(fallback=SafeOutput())
     return msgspec.structs.replace(config, limits=limits, task=task, device=Device(port=Port("/dev/null")))

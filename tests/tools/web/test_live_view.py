@@ -48,7 +48,7 @@ def count_restarts(folder: Path) -> int:
 
 
 def find_page_process(folder: Path) -> int:
-    """Process id of what serves the page of a run; 0: nobody."""
+    """Process id of the server of a run's page; 0: none."""
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             words = (entry / "cmdline").read_bytes().split(b"\0")

@@ -1,4 +1,4 @@
-"""The page in a browser, of a run that shows its episodes one after another; left out where there is no Chromium."""
+"""The page in a browser, for a run that shows its episodes one after another; skipped without Chromium."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ HEADER = "episode,kind,steps,return,mean_reward,normalized,exploration,intervent
 
 @pytest.fixture
 def rigs(monkeypatch: pytest.MonkeyPatch) -> list[Running]:
-    """What runs on this machine, as far as the page is concerned."""
+    """The runs on this machine, as far as the page is concerned."""
     running: list[Running] = []
     monkeypatch.setattr(module, "find_running", lambda folder: next((r for r in running if r.folder == folder), None))
     return running

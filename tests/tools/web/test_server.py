@@ -20,7 +20,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 class ServedPage:
-    """A server on a port of its own, and what it was asked to do."""
+    """A server on its own port, and the requests it received."""
 
     def __init__(self, token: str | None = None, *, is_running: bool = True, max_watchers: int = 8) -> None:
         listening_socket = listen_at(Address("127.0.0.1", 0))

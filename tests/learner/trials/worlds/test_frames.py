@@ -24,7 +24,7 @@ SIDE = 10
 
 
 class DotEnv(gymnasium.Env[Any, Any]):
-    """A bright dot on a line of pixels, moved left or right; pays for the middle; over after ``end`` steps."""
+    """A bright dot on a line of pixels, moved left or right; rewarded in the middle; over after ``end`` steps."""
 
     def __init__(
         self,

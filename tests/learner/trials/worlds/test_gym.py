@@ -14,7 +14,7 @@ from onrig.runtime.random_streams import Role
 
 
 class CountingEnv(gymnasium.Env[Any, Any]):
-    """Observes the number of its steps and a number from its seed; pays the native action; over at ``end`` steps."""
+    """Observes its number of steps and a number from its seed; rewards the native action; over at ``end`` steps."""
 
     def __init__(self, end: int = 4, low: float = -3.0, high: float = 1.0) -> None:
         self.observation_space = Box(-np.inf, np.inf, (2,), np.float64)
@@ -80,7 +80,7 @@ def test_a_terminal_state_is_not_a_time_limit(horizon: int | None, end: int, end
     last_step = {"terminated": 4, "truncated": 6, "both": 4}[ending]
     for k in range(1, last_step + 1):
         result = world.step(np.zeros((1, 1, 1)), everyone)
-        assert result.observation[0, 0, 0] == k  # the last one too: the state that the episode ended in
+        assert result.observation[0, 0, 0] == k  # including the last one: the state in which the episode ended
         assert result.terminated.any() == (k == last_step and ending != "truncated")
         assert result.truncated.any() == (k == last_step and ending == "truncated")
     assert world.begin(everyone)[0, 0, 0] == 0.0

@@ -146,7 +146,7 @@ def test_a_command_reaches_the_plant_after_its_delay() -> None:
     late_observations = _observe(_world([0], plant=Pendulum(delay_s=2 * PERIOD_S)), actions)
     assert late_observations == pytest.approx(_observe(_world([0]), shifted_actions), abs=1e-6)
 
-    # A quarter of a period: the command before holds for that long.
+    # A quarter of a period: the previous command is in force for that long.
     plant = Pendulum(delay_s=0.25 * PERIOD_S)
     observation = _observe(_world([0], plant=plant), actions)
     state: tuple[float, ...] = (0.0, 0.0)
@@ -176,7 +176,7 @@ def test_imperfections_and_sensor_errors_equal_the_twins(delay_s: float) -> None
         np.testing.assert_allclose(world.begin(single_actor)[0, 0], env.reset(seed=0)[0], rtol=0.0, atol=1e-6)
         for action in np.random.default_rng(1).uniform(-1.0, 1.0, (40, 1)):
             result, observation = world.step(action[None, None], single_actor), env.step(action.astype(np.float32))[0]
-            # Around a switch within a period trials take more steps of integration than the twin: a count at times.
+            # Around a switch within a period trials take more integration steps than the twin: a count at times.
             np.testing.assert_allclose(result.observation[0, 0], observation, rtol=0.0, atol=1e-3 if delay_s else 1e-6)
 
 

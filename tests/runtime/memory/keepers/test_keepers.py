@@ -56,7 +56,7 @@ def test_victims_follow_the_rank_distribution(retention: str, capacity: int, alp
     keeper.on_feedback(Signal.TD_ERROR, np.arange(capacity), keys)
     counts = np.zeros(capacity, np.int64)
     for _ in range(10_000):
-        # What comes has the key of what goes, so that ranks stay what they are.
+        # A new experience has the key of the one it replaces, so that ranks do not change.
         slot = keeper.place()
         key = keys[slot]
         counts[int(key) - 1] += 1
@@ -115,7 +115,7 @@ def test_every_offer_is_in_the_reservoir_with_probability_c_over_i() -> None:
                 memory[slot] = i
         n_kept[memory] += 1
     p = capacity / offers
-    # Drawn without replacement, so the counts vary less than independent ones by (1 - p) n / (n - 1).
+    # Drawn without replacement: the variance of the counts is (1 - p) n / (n - 1) times that of independent ones.
     statistic = float(((n_kept - replications * p) ** 2).sum() / (replications * p * (1 - p))) * (offers - 1) / offers
     assert abs(statistic - (offers - 1)) < 4.5 * np.sqrt(2 * (offers - 1))
 

@@ -91,7 +91,7 @@ def test_any_stream_of_events_leaves_the_same_keys_and_order_as_the_reference(
             compiled_order.load(np.zeros(CAPACITY, np.uint64))
             reference.load(np.zeros(CAPACITY, np.uint64))
         elif kind == "exchange":
-            # Each takes up the state of the other.
+            # Each restores the state of the other.
             compiled_keys, reference_keys = compiled_order.keys.copy(), reference.keys.copy()
             compiled_order, reference = _make_order(CAPACITY), RankedSlots(CAPACITY)
             compiled_order.load(reference_keys)
@@ -125,7 +125,7 @@ def test_a_large_order_equals_the_reference_after_much_churn() -> None:
         for order in (compiled_order, reference):
             order.insert(order.pop(rank), bits)
             order.rank(slots, values)
-    # More at once than passes through the arrays of a minibatch.
+    # More at once than fit into the arrays of a minibatch.
     slots, values = rng.integers(n, size=3000), rng.exponential(size=3000)
     for order in (compiled_order, reference):
         order.rank(slots, values)

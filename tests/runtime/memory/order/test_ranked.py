@@ -15,7 +15,7 @@ CAPACITY = 60
 
 @pytest.fixture(params=[0, ranked.MERGE_DIVISOR], ids=["one by one", "merged"])
 def small_leaves(request: pytest.FixtureRequest) -> Iterator[None]:
-    """So that splits, merges and several blocks happen within a few dozen entries, and both ways of moving them."""
+    """So that splits, merges and several blocks occur within a few dozen entries, and both ways of moving them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ranked, "MERGE_DIVISOR", request.param)
         for module in (ranked, leaves, compiled):
@@ -112,7 +112,7 @@ def test_a_large_order_equals_a_sort_after_much_churn() -> None:
     for slot in range(n):
         insert(slot, float(rng.integers(50)) if slot % 3 else rng.random())
     for step in range(3000):
-        # The low ranks drain and the high ones fill, as they do in a keeper.
+        # The low ranks empty and the high ones fill up, as in a keeper.
         insert(order.pop(int(n * rng.random() ** 4)), np.inf if step % 2 else rng.random() * 50)
         moved_slots = np.unique(rng.integers(n, size=8))
         keys[moved_slots] = rng.exponential(size=len(moved_slots)) ** 3

@@ -20,7 +20,7 @@ CAPACITY = 600
 
 
 def kill_self_after(max_calls: int) -> None:
-    """Put an end to this process at its ``max_calls``-th call."""
+    """Kill this process at its ``max_calls``-th call."""
     calls_left = max_calls
 
     def counting_calls(name: str, original: Callable[..., object]) -> Callable[..., object]:
@@ -42,7 +42,7 @@ def kill_self_after(max_calls: int) -> None:
 
 
 def write_until_killed(folder: Path, retention: str, max_calls: int) -> None:
-    """Go on from what is there; reading it does not count as calls."""
+    """Continue from the existing checkpoint; reading it does not count as calls."""
     out = sys.stdout
     memory = FedMemory(retention, CAPACITY, per_step=200)
     restored = restore(folder, memory, memory.identity)

@@ -19,7 +19,7 @@ from tests.runtime.replay.checkpoint.streams import FedMemory, assert_same
 CAPACITY = 600
 RETENTIONS = ("FIFO", "TDE(1.0)")
 STEPS = (2, 30, 31)
-"""Steps behind the checkpoints before last, last but one, and last."""
+"""Steps at the first, second and last checkpoint."""
 
 Files = dict[str, bytes]
 
@@ -48,7 +48,7 @@ def write_files(folder: Path, files: Files) -> None:
 
 
 def restored_outcome(folder: Path, retention: str) -> int | str:
-    """Steps of the checkpoint that is restored, after it was checked to be just that; or why there is none."""
+    """Step of the restored checkpoint, after checking that it was restored exactly; or the reason why there is none."""
     memory = FedMemory(retention, CAPACITY)
     try:
         restored = restore(folder, memory, memory.identity)
@@ -148,7 +148,7 @@ def test_a_flipped_bit_is_always_detected(
     elif name.startswith("manifest"):
         assert result == STEPS[2]
     else:
-        # What the last checkpoint appended is no part of the one before.
+        # Data appended by the last checkpoint are not part of the previous one.
         assert result == STEPS[1] or (isinstance(result, str) and f"{name}: " in result)
 
 
@@ -168,7 +168,7 @@ def test_a_missing_file_is_named(tmp_path: Path, files_by_retention: dict[str, F
 def test_a_file_that_cannot_be_opened_now_is_not_damaged(
     tmp_path: Path, files_by_retention: dict[str, Files], monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
-    """Falling back to the previous checkpoint, or to none, would discard what the next try can read."""
+    """Falling back to the previous checkpoint, or to none, would discard what the next attempt can read."""
     write_files(tmp_path / "f", files_by_retention["FIFO"])
     original_open = os.open
 

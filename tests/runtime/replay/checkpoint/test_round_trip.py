@@ -15,7 +15,7 @@ from onrig.runtime.replay.checkpoint import CheckpointError, CheckpointWriter, r
 from tests.runtime.replay.checkpoint.streams import RETENTIONS, SEED, FedMemory, assert_same
 
 LARGE_CAPACITY = 700
-"""Slots whose keys no longer fit into a manifest."""
+"""Number of slots whose keys no longer fit into a manifest."""
 
 
 @pytest.mark.parametrize("write_probability", [1.0, 0.3])
@@ -39,7 +39,7 @@ def test_a_restored_memory_is_equal_and_makes_the_same_decisions(
 
 @pytest.mark.parametrize("retention", RETENTIONS)
 def test_it_continues_over_many_lifetimes(tmp_path: Path, retention: str) -> None:
-    # Far beyond what the first generation of segments holds, and each life ends in another phase of it.
+    # Far beyond the capacity of the first generation of segments; each lifetime ends in another phase of it.
     uninterrupted = FedMemory(retention, LARGE_CAPACITY, per_step=150)
     memory = FedMemory(retention, LARGE_CAPACITY, per_step=150)
     writer = CheckpointWriter(tmp_path, memory.identity)
@@ -172,7 +172,7 @@ def test_the_folder_remains_small_however_much_is_overwritten(tmp_path: Path, re
         memory.resume()
         memory.write(writer)
         sizes = [path.stat().st_size for path in tmp_path.iterdir()]
-        # The bounds that the package states; 6000 slots are more than the 4096 of its floor.
+        # The bounds stated by the package; 6000 slots are more than the 4096 of its floor.
         assert sum(sizes) < (1.5 if memory.storage.cyclic else 3.5) * (capacity + 4096) * row_bytes + 3 * order_bytes
         assert all(path.stat().st_size < order_bytes + 1000 for path in tmp_path.glob("order-*"))
         assert len(sizes) < 12

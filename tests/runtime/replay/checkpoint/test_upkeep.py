@@ -25,7 +25,7 @@ CONFIG = msgspec.structs.replace(PENDULUM, selection=Selection("TDE(1.0)[PER]", 
 
 
 class MemoryWithUpkeep:
-    """A memory and its upkeep, over one life of the process."""
+    """A memory and its upkeep, over one lifetime of the process."""
 
     def __init__(self, folder: Path) -> None:
         self.messages: list[str] = []

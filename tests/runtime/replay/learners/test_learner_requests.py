@@ -83,7 +83,7 @@ class Rig:
         )
 
     def insert(self, n: int) -> None:
-        """Keep so many more experiences."""
+        """Keep this number of additional experiences."""
         n_offered = self.memory.offered
         self.memory.insert(TransitionBuilder(PENDULUM.rig).add(records(n + 1, tick=n_offered)))
 
@@ -281,7 +281,7 @@ def test_a_peer_waits_in_one_place_only(rig: Rig) -> None:
     assert [ticket for ticket, _ in rig.requests.feed.take_due_replies()] == [later_request, B]
 
 
-# -- what became of policies -------------------------------------------------------------------------------------------
+# -- rulings on policies -----------------------------------------------------------------------------------------------
 
 
 def test_rulings_are_sent_with_the_next_rows_and_only_those_not_yet_received(rig: Rig) -> None:
@@ -459,7 +459,7 @@ def test_an_offer_is_judged_and_answered_with_the_verdict(rig: Rig) -> None:
     assert isinstance(rig.request(Offer(0), b"", b""), Refused)
 
 
-# -- who may do what ---------------------------------------------------------------------------------------------------
+# -- permissions -------------------------------------------------------------------------------------------------------
 
 
 def test_a_peer_that_has_not_attached_is_told_to_attach(rig: Rig) -> None:
@@ -622,7 +622,7 @@ def test_whether_the_learner_saved_its_state_is_known_for_the_last_episode(rig: 
     assert rig.requests.learner_state_saved
 
 
-# -- anything at all ---------------------------------------------------------------------------------------------------
+# -- arbitrary requests ------------------------------------------------------------------------------------------------
 
 INTS = st.integers(-(2**63), 2**64 - 1) | st.integers(-2, 12)
 REQUESTS = st.one_of(

@@ -22,7 +22,7 @@ from tests.runtime.samples import PENDULUM
 
 NO_STATES = np.zeros((0, 2), np.float32)
 UNTRUSTED_IDS = (2147483646, -1, (1 << 63) - 1, -(1 << 63), 0)
-"""What a policy may call itself."""
+"""Ids that a policy may claim."""
 
 
 def model(policy_id: int, *, hidden: int = 4, scale: float = 3.0, rate_hz: float = PENDULUM.rate_hz) -> bytes:
@@ -31,7 +31,7 @@ def model(policy_id: int, *, hidden: int = 4, scale: float = 3.0, rate_hz: float
 
 
 class RecordingAdmission(PolicyAdmission):
-    """A desk on a slot and a folder of the test's own, and its reports."""
+    """A desk with a slot and a folder for the test, and its reports."""
 
     def __init__(
         self, folder: Path, slot: PolicySlot, rate: AdmissionRate | None = None, *, lockstep: bool = False
@@ -44,15 +44,15 @@ class RecordingAdmission(PolicyAdmission):
         super().__init__(Examination(required, limits, seed=0), slot, policy_folder, self._note, rate)
 
     def _note(self, kind: str, **fields: object) -> None:
-        if kind != "policy_warning":  # of latency: a matter of this machine's load
+        if kind != "policy_warning":  # latency depends on the load of this machine
             self.events.append((kind, fields["policy"]))
 
     def offer(self, policy_id: int, **options: float) -> Verdict:
-        """Offer a policy that calls itself by this id."""
+        """Offer a policy that claims this id."""
         return self.admit(model(policy_id, **options), NO_STATES)  # type: ignore[arg-type]
 
     def record_actions(self, *policy_ids: int, dropped: int = 0) -> None:
-        """Let records name who acted, in order."""
+        """Report records of the acting policies, in order."""
         records = np.zeros(len(policy_ids), [("policy_id", "<u4")])
         records["policy_id"] = policy_ids
         self.record_acting(records, dropped)
@@ -213,7 +213,7 @@ def test_in_lockstep_one_policy_is_judged_at_each_barrier(tmp_path: Path, slot: 
     assert admission.admit(model(0), NO_STATES, closed_episode=3) == verdicts[0]
 
 
-# -- which files stay --------------------------------------------------------------------------------------------------
+# -- which files are kept ----------------------------------------------------------------------------------------------
 
 
 def test_a_policy_that_never_acted_is_deleted_once_a_later_one_acts(admission: RecordingAdmission) -> None:
@@ -309,7 +309,7 @@ def test_policies_that_acted_in_an_earlier_lifetime_of_the_run_are_kept(
     slot = PolicySlot(Segment.create(tmp_path / "another", SLOT_BYTES, SLOT_SCHEMA))
     resumed_admission = RecordingAdmission(tmp_path, slot)
     assert resumed_admission.reinstate() == 3
-    successor = RecordingAdmission(tmp_path, slot)  # the one before was killed before the loop had taken anything
+    successor = RecordingAdmission(tmp_path, slot)  # the previous one was killed before the loop had taken anything
     assert successor.next_id == 5
     successor.record_actions(3)
     for n in range(5, 9):
@@ -413,7 +413,7 @@ def test_foreign_names_in_the_folder_are_ignored(tmp_path: Path, slot: PolicySlo
 
 
 def test_a_policy_is_also_tested_on_states_that_the_rig_has_seen(admission: RecordingAdmission) -> None:
-    """A network that is sound wherever the probes look may still fail where the rig goes: at 40 rad/s."""
+    """A network that is valid at all probes may still fail where the rig operates: at 40 rad/s."""
     contract = contract_for(PENDULUM.rig, PENDULUM.rate_hz, policy_id=1, parent_run="run", training_step=0)
     nodes = [
         models.node("Sub", ["observation", "edge"], ["beyond"]),
@@ -453,7 +453,7 @@ def test_the_initial_policy_of_a_run_does_not_return_when_the_desk_is_taken_over
     assert summarise(admission.slot.take()) == (2, 2, model(2))
 
 
-# -- once more, beside a loop that has seen it (lockstep) --------------------------------------------------------------
+# -- repeated next to a loop that has seen it (lockstep) ---------------------------------------------------------------
 
 
 def test_repeated_offers_get_the_same_ids_and_do_not_reach_the_loop_again(tmp_path: Path, slot: PolicySlot) -> None:

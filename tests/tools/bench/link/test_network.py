@@ -14,7 +14,7 @@ PATIENCE_S = 60.0
 
 
 class EchoServer:
-    """Sends back what it reads, until its peer ends; then a last word."""
+    """Echoes what it reads, until its peer ends; then sends a last word."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))

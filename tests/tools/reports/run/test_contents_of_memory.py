@@ -22,7 +22,7 @@ def test_the_memory_is_read_back_in_the_rigs_units(tmp_path: Path) -> None:
     assert contents.points[:, 0].max() == pytest.approx(3.0, abs=0.05)
     assert contents.points[:, 1].max() == pytest.approx(29.0, abs=1e-3)
     assert contents.age.tolist() == list(range(299, -1, -1)), "writes since"
-    # 300 angles, and velocities that go up once in 30 steps: at most one cell each.
+    # 300 angles, and velocities that rise once in 30 steps: at most one cell each.
     assert 0 < contents.covered_fraction <= 300 / 1600
 
 

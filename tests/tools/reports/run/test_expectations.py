@@ -1,4 +1,4 @@
-"""What an advice led to expect in a run's report, next to what the run achieved."""
+"""The expectations of an advice in the report of a run, next to its results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of a run: its content, that it is self-contained, and that no run folder can break it."""
+"""The page of a run: its content, its self-containment, and that no run folder can break it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def complete_page(tmp_path_factory: pytest.TempPathFactory) -> Page:
-    """The page of a run that left everything behind."""
+    """The page of a run that left all of its files."""
     folder = tmp_path_factory.mktemp("run") / "a run"
     config = write_run(folder)
     write_policy(folder, config)
@@ -129,7 +129,7 @@ def test_the_same_run_gives_the_same_plots(tmp_path: Path) -> None:
 def test_whatever_is_missing_or_damaged_a_page_is_written(
     tmp_path: Path, damaged_name: str, content: bytes | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)  # quick; the plots have tests of their own
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # fast; the plots have their own tests
     config = write_run(tmp_path)
     if (tmp_path / damaged_name).exists():
         (tmp_path / damaged_name).unlink()
