@@ -72,7 +72,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_configure() -> None:
     """Set what this process and all processes started by tests inherit."""
     _compile_once()
-    _hear_signals()
+    _restore_signals()
 
 
 def _compile_once() -> None:
@@ -81,10 +81,10 @@ def _compile_once() -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
-def _hear_signals() -> None:
+def _restore_signals() -> None:
     """Restore default signal handling if the caller ignores signals (nohup, a background job).
 
-    Processes that the tests start would inherit it, and a run that inherits an ignored SIGHUP rightly ignores it.
+    Processes started by tests would inherit it, and a run that inherits an ignored SIGHUP correctly ignores it.
     """
     for signum in (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT):
         if signal.getsignal(signum) is signal.SIG_IGN:

@@ -53,8 +53,8 @@ class OnPty:
     def hang_up(self, host: Host) -> Host:
         """Close the line, leave it closed until the device must have read from it, and come back.
 
-        A line that is closed shows for as long as it is closed only.  A device that has gone to sleep twice since has
-        read in between; who calls again at once can be ahead of it every time, where both share a CPU.
+        A device sees that its line is closed only while it is closed.  A device that has gone to sleep twice since has
+        read in between; a host that reconnects at once may be faster every time if both share a CPU.
         """
         host.session.close()
         slept = self.process.is_sleeping()

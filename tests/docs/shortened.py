@@ -25,8 +25,8 @@ _BRIEF: Final = (
 def shortened(arguments: list[str], before: Sequence[list[str]]) -> list[str] | None:
     """The arguments of ``onrig`` (verb first) that are executed in place of ``arguments``; None: not executed here.
 
-    ``before``: what was executed on any page.  The loop is benchmarked once, one run made in lockstep and one in real
-    time, one experiment looked at, and a machine examined once with and once without a configuration; other runs are
+    ``before``: commands executed on earlier pages.  Executed once each: the benchmark of the loop, a run in lockstep and
+    one in real time, an experiment, and an examination of the machine with and without a configuration; other runs are
     only checked.
     """
     verb, rest = arguments[0], arguments[1:]
@@ -48,16 +48,16 @@ def shortened(arguments: list[str], before: Sequence[list[str]]) -> list[str] | 
     if verb == "doctor":
         with_config = [bool(words[1:] and not words[1].startswith("-")) for words in before if words[0] == "doctor"]
         return None if bool(rest and not rest[0].startswith("-")) in with_config else arguments
-    # Tests of their own: tests/tools/identification, tests/tools/pretraining, tests/tools/test_baseline.py.  A learner
-    # needs its rig beside it: tests/processes/test_remote_learner.py.  A service needs root, or a home:
+    # They have their own tests: tests/tools/identification, tests/tools/pretraining, tests/tools/test_baseline.py.  A
+    # learner needs a running rig: tests/processes/test_remote_learner.py.  A service needs root, or a home:
     # tests/tools/service/test_verb.py.
     return None if verb in ("baseline", "identify", "learn", "pretrain", "service") else arguments
 
 
 def shortened_in_laboratory(command: list[str]) -> list[str] | None:
-    """The words of a command of the laboratory (``-m tests.lab.NAME`` first) as they are executed; None: not here.
+    """The executed words of a command of the laboratory (``-m tests.lab.NAME`` first); None: not executed here.
 
-    What takes hours is only listed; tests/lab runs short ones.
+    Commands that take hours only list their parts; tests/lab runs short ones.
     """
     listing = {"tests.lab.attack": "--list", "tests.lab.soak": "--plan"}.get(command[1])
     return None if listing is None else [*command, listing]

@@ -70,8 +70,8 @@ def polyak_update(state: State, name: str, tau: float) -> None:
 
 
 def trial_state(state: Mapping[str, NDArray[np.generic]], trial: int) -> State:
-    """One trial's state in float64 as plain vectors: ``online_X``, ``target_X`` and Adam's ``adam_mean_X`` and so on,
-    (copies, P), where numbered networks (``critic1``, ``critic2``) are copies of one."""
+    """One trial's state in float64 as plain vectors: ``online_X``, ``target_X``, Adam's ``adam_mean_X`` and so on,
+    (copies, P); numbered networks (``critic1``, ``critic2``) are copies of one."""
     copies_by_name: dict[str, list[Vector]] = {}
     vectors: dict[str, list[Vector]] = {}
     for key, values in state.items():

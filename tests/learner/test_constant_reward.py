@@ -1,8 +1,8 @@
 """Test of every algorithm: with a reward of 1 in every step its values are known, however episodes end.
 
-Truncated, an episode goes on out of sight: 1 / (1 - gamma).  Terminated by time, which policies see: the finite sums.
-Terminated at random, in any step with probability p: 1 / (1 - gamma (1 - p)), whatever share of the memory the episodes
-have that last longer.  In trials, and on the way from a rig's records to its learner.
+A truncated episode continues unobserved: 1 / (1 - gamma).  Terminated by time, which policies observe: the finite
+sums.  Terminated at random, in any step with probability p: 1 / (1 - gamma (1 - p)), whatever the share of longer
+episodes in the memory.  In trials, and on the way from a rig's records to its learner.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class AlgorithmCase(NamedTuple):
     updates: int = 300
     """Number of batches, if it learns from those of its own policies; values are means over the last half of them."""
     tolerance: float = 0.3
-    """Of a value; the largest one is 10.  Means over batches with few terminations are off by up to 0.25; the larger of
+    """Tolerance of a value; the largest is 10.  Means over batches with few terminations are off by up to 0.25; the larger of
     two noisy values is above both (DQN, Rainbow), the smaller one below (TD3, SAC; DroQ by 0.4 with a dropout of
     0.01)."""
     refer: dict[str, Any] | None = None
@@ -143,8 +143,8 @@ class EpisodeGenerator:
         return (1.0 - 2.0 * step / TIME_LIMIT if self._case == "by time" else 0.5), 0.0
 
     def recorded_action(self, *, is_last: bool) -> float:
-        """Action that a step is recorded with, whatever was asked for: each ends as many episodes as the others, or the
-        best one, which ended fewer by chance, would be worth more."""
+        """Recorded action of a step, whatever was requested: each action ends equally many episodes; otherwise one that
+        ended fewer by chance would have a higher value."""
         return next(self._actions[is_last])
 
 

@@ -1,7 +1,7 @@
 """The lockstep rule: same configuration and seed, same episodes, memory and policies, bit for bit.
 
-One undisturbed run is what all others are compared with: one that was killed, one that was asked for more
-episodes later, one with another seed; its log replays to the same decisions.
+All other runs are compared with one undisturbed run: one that was killed, one that was extended to more episodes
+later, one with another seed; its log replays to the same decisions.
 """
 
 from __future__ import annotations

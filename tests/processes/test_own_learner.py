@@ -21,7 +21,7 @@ EPISODES = 3
 BARE = ("local_learner=false", f"episodes={EPISODES}", "selection={strategy: 'TDE(1.0)[Uniform]', capacity: 100}")
 
 
-def test_the_example_learner_completes_a_lockstep_run(tmp_path: Path) -> None:
+def test_a_custom_learner_completes_a_lockstep_run(tmp_path: Path) -> None:
     with Run(tmp_path / "run", "pendulum", *LOCKSTEP, *BARE) as run:
         run.until(lambda: find_running(run.folder), "the run")
         with onrig.connect(run.folder) as rig:

@@ -62,7 +62,7 @@ class Learner:
     def untried(self) -> list[float]:
         """A state (SI) that both of the first two episodes visit and that admission does not probe.
 
-        It tries 64 of what is in the memory, evenly spread.
+        Admission probes 64 of the stored states, evenly spread.
         """
         assert self._link.mirror is not None
         storage = self._link.mirror.storage

@@ -9,7 +9,7 @@ from onrig.runtime.run_loading import load_run
 
 
 def replace_and_locate(text: str, old: str, new: str) -> tuple[str, str]:
-    """``text`` with ``new`` in place of ``old``, and where the culprit, which stands after a «, is: LINE:COL.
+    """``text`` with ``new`` in place of ``old``, and LINE:COL of the culprit, which follows a « in ``new``.
 
     A » may end it.
     """

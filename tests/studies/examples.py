@@ -1,9 +1,8 @@
 """Learning of the examples of ``docs/examples``: ``python -m tests.studies.examples motor [--seeds N] [--set a.b=c]``.
 
-Each seed is a run in lockstep as its owner starts it, whose last policy then has 20 evaluation episodes with starts and
-targets that it has not met.  An episode succeeds by the example's own measure, a seed if 18 of its 20 episodes do.
-``--trials`` takes the trials of ``experiment.yaml`` instead, without their shield and all in one process: a minute or
-two.
+Each seed is a lockstep run as a user would start it; its last policy then has 20 evaluation episodes with new starts
+and targets.  An episode succeeds by the example's own measure, a seed if 18 of its 20 episodes do.  ``--trials`` uses
+the trials of ``experiment.yaml`` instead, without their shield and all in one process: a minute or two.
 """
 
 from __future__ import annotations

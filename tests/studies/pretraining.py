@@ -1,11 +1,11 @@
 """Rig time from an unknown plant to a learned task: ``python -m tests.studies.pretraining OUT --plants 4``.
 
-Each plant is a twin that nothing but its signals is known of: lumped parameters within 30 % of the configuration's, dry
-friction, dead band, delay, noise and zeros. It is identified until the parameters are known to 10 %, a policy is
-pretrained on the posterior, and a run begins with it; cold starts of recipes on the same plants are compared, under the
-shield of the same identification. Every run evaluates after each training episode. The rig time is all motion but the
-evaluations until the first of 20 evaluations in a row that reach 0.8: identification and training episodes, or training
-episodes alone. What OUT holds is not computed again, so that a stopped study continues.
+Each plant is a twin known only by its signals: lumped parameters within 30 % of the configuration's, dry friction, dead
+band, delay, noise and zeros. It is identified until the parameters are known to 10 %, a policy is pretrained on the
+posterior, and a run starts with it; cold starts of recipes on the same plants are compared, under the shield of the
+same identification. Every run evaluates after each training episode. The rig time is all motion except evaluations,
+until the first of 20 consecutive evaluations that reach 0.8: identification and training episodes, or training episodes
+only. Results in OUT are not recomputed, so a stopped study continues.
 """
 
 from __future__ import annotations

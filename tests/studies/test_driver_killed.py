@@ -1,9 +1,9 @@
 """A device written in Python whose loop, driver or both are killed or stopped, 100 times at random moments.
 
-Each time the motor is released within what `onrig check` and the page promise: after the loop, the lease and a period
-after the last command; after the driver, its watchdog's time.  On a busy machine the controller, which is a process
-here and a chip on a rig, and the driver may themselves be kept from running: the controller's longest pause is allowed
-for, and one period for the driver's.
+Each time the motor is released within the time that `onrig check` and the page promise: without the loop, the lease and
+a period after the last command; without the driver, its watchdog's time.  A busy machine may also delay the controller,
+which is a process here and a chip on a rig, and the driver: the controller's longest pause is allowed for, and one
+period for the driver's.
 """
 
 from __future__ import annotations

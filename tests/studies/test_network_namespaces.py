@@ -1,7 +1,7 @@
 """Rig and learner in two network namespaces: 50 ms each way, 2 % loss, a cable pulled for 30 s.
 
-Where this user may not make namespaces the study is skipped.  Delay and loss come from a proxy beside the learner
-(kernels without netem have no others); the cable is the link between the namespaces, set down.
+If this user may not create namespaces, the study is skipped.  Delay and loss come from a proxy next to the learner
+(some kernels lack netem); pulling the cable sets the link between the namespaces down.
 """
 
 from __future__ import annotations

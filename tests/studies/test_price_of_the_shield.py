@@ -1,6 +1,6 @@
 """Cost of the shield: seeds 0-9 of the swing-up with its limits and without, with the same noise.
 
-`make study` prints the table of runtime/SAFETY.md (an hour on two cores); ONRIG_SEEDS=3 tries the first three.
+`make study` prints the table of runtime/SAFETY.md (an hour on two cores); ONRIG_SEEDS=3 runs the first three.
 """
 
 from __future__ import annotations

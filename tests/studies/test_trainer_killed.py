@@ -1,7 +1,7 @@
 """A trainer in real time that is killed, stopped, interrupted or fails, 50 times each at random moments.
 
 In device time the device is safe within the lease and a period after the trainer's last action.  On a busy machine the
-loop may itself be late: what the wall clock says is printed, not asserted.
+loop itself may be late: wall-clock times are printed, not asserted.
 """
 
 from __future__ import annotations

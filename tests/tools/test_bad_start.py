@@ -38,7 +38,7 @@ class FailedStart(NamedTuple):
 def start(folder: Path, *arguments: str, interrupt_at_output: str | None = None) -> FailedStart:
     """Try ``onrig run`` in an empty folder; check that it fails in one line and leaves nothing behind.
 
-    Ctrl-C comes where its output has a line that begins with ``interrupt_at_output``.
+    Sends Ctrl-C when a line of its output begins with ``interrupt_at_output``.
     """
     run_mark = uuid.uuid4().hex
     run_place = folder / "place"

@@ -1,6 +1,6 @@
 """Random lists of operations in packed form, valid ones and mutants, and the conditions for an operation to be safe.
 
-The lists of a batch have equally many operations; the first of each fills its scratch.
+All lists of a batch have the same number of operations; the first one of each list fills its scratch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class OperationLists(NamedTuple):
 
 
 def draw_lists(rng: np.random.Generator, count: int, length: int) -> OperationLists:
-    """Valid lists of all kinds of operations, with odd sizes, views of columns, turned and repeated operands, and
+    """Valid lists of all kinds of operations, with odd sizes, views of columns, transposed and repeated operands, and
     operations in place; a space ends with the last element that an operand uses."""
     ops = np.zeros((count, length), RECORD)
     ops[:, 1:] = _draw_shapes(rng, count * (length - 1)).reshape(count, length - 1)
@@ -166,8 +166,8 @@ def is_accepted(lists: OperationLists) -> NDArray[np.bool_]:
 
 
 def is_safe(op: np.void, sizes: Ints) -> bool:
-    """Whether all elements of an operation's operands are in their spaces, and none that it writes is another
-    operand's, from the elements themselves."""
+    """Whether all elements of an operation's operands are in their spaces, and none that it writes belongs to another
+    operand, determined element by element."""
     if not 0 <= op["code"] < len(OPERATIONS) or min(op["rows"], op["cols"]) < 1 or not 0 <= op["section"] < 32:
         return False
     operation, operands = OPERATIONS[int(op["code"])], list[tuple[int, Ints]]()

@@ -1,5 +1,5 @@
-"""The validator: operations that would leave their spaces or read what they overwrite, and lists that would read what
-another trial left."""
+"""The validator: operations that would leave their spaces or read what they overwrite, and lists that would read values
+of another trial."""
 
 from __future__ import annotations
 

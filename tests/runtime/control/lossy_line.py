@@ -1,6 +1,6 @@
 """Episodes on a twin whose line loses, delays and bunches frames and commands, in virtual time.
 
-The limits of rate and jerk are judged by every frame that the twin sends, also by those that its host never receives.
+The limits of rate and jerk are checked in every frame sent by the twin, including those that its host never receives.
 """
 
 from __future__ import annotations

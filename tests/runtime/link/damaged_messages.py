@@ -1,6 +1,6 @@
 """Damaged messages for both ends of the link.
 
-Whatever arrives, the rig answers or drops it, its memory of experiences is unchanged, and its process does not grow.
+The rig answers or drops every message, its memory of experiences is unchanged, and its process does not grow.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Fills a memory of a byte budget and prints what the process grew by: ``python -m tests.runtime.replay.filling``.
+"""Fills a memory with a byte budget and prints the growth of the process: ``python -m tests.runtime.replay.filling``.
 
-Arguments: RETENTION BUDGET_BYTES.  Output: resident bytes before the memory is made, and once it is full and worn.
+Arguments: RETENTION BUDGET_BYTES.  Output: resident bytes before the memory is created, and once it is full and worn.
 """
 
 from __future__ import annotations

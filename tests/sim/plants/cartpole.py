@@ -1,6 +1,6 @@
 """A cart-pole as a lab would write it for its own package (Barto, Sutton and Anderson 1983, with friction).
 
-Some of its kinds make the mistakes of a first attempt.
+Some of its variants contain the mistakes of a first attempt.
 """
 
 from __future__ import annotations

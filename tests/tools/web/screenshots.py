@@ -1,7 +1,7 @@
 """Screenshots of the live page for the docs: ``python -m tests.tools.web.screenshots OUT``.
 
 Runs the shipped twins in lockstep, waits until they have learned something, opens the page in a headless Chromium,
-and ends each run by the page's own STOP button.
+and ends each run with the page's STOP button.
 """
 
 from __future__ import annotations

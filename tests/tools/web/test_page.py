@@ -31,8 +31,8 @@ FAST_RUN: Final = (
     "task.episode_s=1",
     "learner.updates_per_episode=5",
 )
-"""Too fast to be watched, so the page plays clips, as it does in lockstep; a run in lockstep would keep the browser's
-processor busy."""
+"""Too fast to watch, so the page plays clips, as in lockstep; a run in lockstep would compete with the browser for the
+processor."""
 INK_SCRIPT: Final = """
 (() => { const e = document.getElementById('%s'), c = e.querySelector('canvas') ?? e;
   const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
@@ -61,8 +61,8 @@ FRAMES_SCRIPT: Final = """
   };
   requestAnimationFrame(look);
 }))()"""
-"""In 90 frames and more, until it has moved: the angle as a number, as drawn (hub, bob, target and dial are the circles
-by size), as marked."""
+"""In at least 90 frames, until it has moved: the angle as a number, as drawn (hub, bob, target and dial are the circles
+in order of size), and as marked."""
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine")
 

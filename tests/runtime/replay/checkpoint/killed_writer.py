@@ -1,7 +1,7 @@
 """A process that forks others, which write checkpoints until they are killed (see ``test_killed``).
 
-It reads ``FOLDER RETENTION CALLS`` per line and answers, a line each: the child's pid, its progress, ``dead``.  A child
-says the step of each checkpoint that is on disk; after CALLS calls to the operating system it kills itself, in the
+It reads lines ``FOLDER RETENTION CALLS`` and answers with one line each: the child's pid, its progress, ``dead``.  A
+child reports the step of each checkpoint on disk; after CALLS calls to the operating system it kills itself, in the
 middle of a write if that is the call (0: it waits to be killed).
 """
 

@@ -16,9 +16,9 @@ from tests.runtime.replay.checkpoint.streams import FedMemory
 class RecordingDisk:
     """Records what is certain to remain in a folder after a power cut, from the calls that ensure it.
 
-    A file has the content of its last fsync or fdatasync, and the folder the names of its own last fsync.  What was
-    not asked for may be there all the same, so four cases are looked at: all of that is lost; the content alone is
-    lost; the names alone are, but for those of manifests; nothing is.
+    A file has the content of its last fsync or fdatasync, and the folder the names of its own last fsync.  Unsynced
+    changes may still survive, so four cases are checked: all of them are lost; only the content is lost; only the names
+    are lost, except those of manifests; none is lost.
     """
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
