@@ -25,7 +25,7 @@ _BRIEF: Final = (
 def shortened(arguments: list[str], before: Sequence[list[str]]) -> list[str] | None:
     """The arguments of ``onrig`` (verb first) that are executed in place of ``arguments``; None: not executed here.
 
-    ``before``: commands executed on earlier pages.  Executed once each: the benchmark of the loop, a run in lockstep and
+    ``before``: commands executed on earlier pages.  Executed once each: the loop's benchmark, a run in lockstep and
     one in real time, an experiment, and an examination of the machine with and without a configuration; other runs are
     only checked.
     """

@@ -57,7 +57,7 @@ class SeatSimulation:
 def simulate_wait_s(hostile_addresses: list[str], seed: int, learner: str = "10.0.0.1") -> float:
     """Wait of a newcomer for its seat if those addresses always return when disconnected (inf: it is disconnected).
 
-    The seed determines the order in which they arrive and are disconnected; the newcomer arrives at any time after them.
+    The seed determines the order in which they arrive and are disconnected; the newcomer arrives at any later time.
     """
     rng = random.Random(seed)
     simulation, now_s, n_returned = SeatSimulation(), 0.0, 0
