@@ -57,8 +57,8 @@ class OnPty:
         read in between; a host that reconnects at once may be faster every time if both share a CPU.
         """
         host.session.close()
-        slept = self.process.is_sleeping()
-        until(lambda: self.process.is_sleeping() >= slept + 2, "the device looked at its line", self.process)
+        sleeps = self.process.sleep_count()
+        until(lambda: self.process.sleep_count() >= sleeps + 2, "the device looked at its line", self.process)
         return self.connect()
 
     @pytest.mark.rules("P220")

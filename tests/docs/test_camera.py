@@ -12,7 +12,7 @@ from onrig.hw.rig import Camera
 from onrig.runtime.camera.main import _UNCHANGED_IMAGE_NS
 from onrig.runtime.policy.session import MAX_WIDTH
 from tests.docs.commands import ROOT
-from tests.lab.rig.seen import EXAMPLE, written
+from tests.lab.rig.seen import EXAMPLE, copy_example
 
 
 def check(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -51,7 +51,7 @@ def test_the_shipped_example_is_valid() -> None:
     ],
 )
 def test_camera_mistakes_are_reported_before_anything_moves(tmp_path: Path, old: str, new: str, said: str) -> None:
-    written(tmp_path)
+    copy_example(tmp_path)
     path = tmp_path / "piped.py"
     path.write_text(path.read_text().replace(old, new))
     done = check(tmp_path)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.commands import ROOT
-from tests.lab.rig.driven import EXAMPLE, Motor, motor, written
+from tests.lab.rig.driven import EXAMPLE, Motor, copy_example, motor
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def changed(folder: Path, file: str, old: str, new: str) -> None:
 
 
 def test_the_example_is_checked_and_the_value_of_its_lease_is_reported(tmp_path: Path) -> None:
-    written(tmp_path)
+    copy_example(tmp_path)
     done = onrig(tmp_path, "/dev/none", "check", "run.yaml")
     assert done.returncode == 0, done.stderr
     assert "device on driver 'motor'" in done.stdout
@@ -58,7 +58,7 @@ def test_the_example_is_checked_and_the_value_of_its_lease_is_reported(tmp_path:
 def test_driver_mistakes_are_reported_before_anything_moves(
     tmp_path: Path, file: str, old: str, new: str, said: str
 ) -> None:
-    written(tmp_path)
+    copy_example(tmp_path)
     changed(tmp_path, file, old, new)
     done = onrig(tmp_path, "/dev/none", "check", "run.yaml")
     assert done.returncode == 2
@@ -66,7 +66,7 @@ def test_driver_mistakes_are_reported_before_anything_moves(
 
 
 def test_disarm_starts_the_driver_and_reports_one_that_does_not_start(tmp_path: Path, controller: Motor) -> None:
-    written(tmp_path)
+    copy_example(tmp_path)
     done = onrig(tmp_path, controller.port, "disarm", "run.yaml")
     assert done.returncode == 0, done.stderr
     assert "device 'motor' is disarmed, confirmed by a state frame" in done.stdout
@@ -77,7 +77,7 @@ def test_disarm_starts_the_driver_and_reports_one_that_does_not_start(tmp_path: 
 
 
 def test_the_example_keeps_the_rules_that_a_busy_machine_cannot_break(tmp_path: Path, controller: Motor) -> None:
-    written(tmp_path)
+    copy_example(tmp_path)
     done = onrig(tmp_path, controller.port, "conformance", "run.yaml", "--yes", "--only", "P29")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 failed" in done.stdout

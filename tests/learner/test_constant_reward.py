@@ -63,9 +63,9 @@ class AlgorithmCase(NamedTuple):
     updates: int = 300
     """Number of batches, if it learns from those of its own policies; values are means over the last half of them."""
     tolerance: float = 0.3
-    """Tolerance of a value; the largest is 10.  Means over batches with few terminations are off by up to 0.25; the larger
-    of two noisy values is above both (DQN, Rainbow), the smaller one below (TD3, SAC; DroQ by 0.4 with a dropout of
-    0.01)."""
+    """Tolerance of a value; the largest is 10.  Means over batches with few terminations are off by up to 0.25; the
+    larger of two noisy values is above both (DQN, Rainbow), the smaller one below (TD3, SAC; DroQ by 0.4 with a dropout
+    of 0.01)."""
     refer: dict[str, Any] | None = None
     algorithm: str = ""
     """Its name, if there are several cases of it."""

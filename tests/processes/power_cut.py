@@ -50,7 +50,7 @@ def last_episode(folder: Path) -> int:
     return max((row.episode for row in read_rows(folder / "episodes.csv").rows), default=0)
 
 
-def resumes(folder: Path) -> Sequence[dict[str, object]]:
+def resumptions_of(folder: Path) -> Sequence[dict[str, object]]:
     """Events that report where a resumed run continued."""
     path = folder / "events.jsonl"
     lines = path.read_bytes().splitlines() if path.exists() else []

@@ -68,12 +68,12 @@ def twin(folder: Path, tap: Tap) -> Iterator[Process]:
 @pytest.fixture
 def control(folder: Path, tap: Tap, twin: Process) -> Iterator[Process]:
     with process_of(CONTROL, folder, folder, tap.ports.host) as control:
-        tap.until_frame(lambda s: acted_on(s) and s.u_end != SAFE, "the loop to act", twin, control)
-        tap.until_frame(lambda s: acted_on(s) and s.frame >= tap.states[0].frame + 20, "it to go on", twin, control)
+        tap.until_frame(lambda s: is_driven(s) and s.u_end != SAFE, "the loop to act", twin, control)
+        tap.until_frame(lambda s: is_driven(s) and s.frame >= tap.states[0].frame + 20, "it to go on", twin, control)
         yield control
 
 
-def acted_on(state: State) -> bool:
+def is_driven(state: State) -> bool:
     return bool(state.status & Status.ARMED) and state.answers > 0
 
 
@@ -122,7 +122,7 @@ def test_a_hung_loop_finds_the_device_safe_and_starts_over(tap: Tap, twin: Proce
     tap.until_frame(lambda s: s.fault != Fault.NONE, "the fault", twin)
     check_lease(tap.states)
     control.kill(signal.SIGCONT)
-    tap.until_frame(acted_on, "the next episode", twin, control)
+    tap.until_frame(is_driven, "the next episode", twin, control)
     first = next(s for s in tap.states if s.status & Status.FIRST and s.answers == 0 and s.frame > tap.states[0].frame)
     assert first.fault == Fault.NONE
 

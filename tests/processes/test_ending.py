@@ -134,7 +134,9 @@ def test_a_run_whose_device_vanishes_ends_with_4_and_leaves_nothing_behind(tmp_p
 
 
 def test_a_run_continues_when_no_one_reads_its_output(tmp_path: Path, policy: str) -> None:
-    with Run(tmp_path / "run", "pendulum", *ENDLESS, "episodes=20", "local_learner=false", policy, heard=False) as run:
+    with Run(
+        tmp_path / "run", "pendulum", *ENDLESS, "episodes=20", "local_learner=false", policy, keep_output=False
+    ) as run:
         run.ended()
         assert run.leftover_paths() == []
         assert run.summary()["exit_reason"] == "completed"

@@ -14,7 +14,7 @@ import yaml
 
 from onrig.runtime.exit_codes import ExitCode
 
-LATER = '''
+SOURCE = '''
 import numpy as np
 
 from onrig.runtime.rewards import RewardTerm
@@ -41,7 +41,7 @@ RAISED = r"raises LookupError: no entry at this speed \(\S+/later\.py, line 11\)
 
 def run(folder: Path, **task: Any) -> tuple[int, str, dict[str, Any]]:
     """Run the pendulum's twin with a task; returns exit code, stderr and summary."""
-    (folder / "later.py").write_text(LATER)
+    (folder / "later.py").write_text(SOURCE)
     config = {
         "python": {"rewards": {"later": "later.py:Term"}, "terminations": {"later": "later.py:Condition"}},
         "rig": "pendulum",
@@ -60,17 +60,17 @@ def run(folder: Path, **task: Any) -> tuple[int, str, dict[str, Any]]:
 
 @pytest.mark.usefixtures("no_plots")
 def test_a_failing_reward_term_ends_the_replay_process(tmp_path: Path) -> None:
-    code, said, summary = run(tmp_path, reward={"terms": {"mine": {"kind": "later"}}})
+    code, stderr, summary = run(tmp_path, reward={"terms": {"mine": {"kind": "later"}}})
     assert code == ExitCode.INTERNAL
-    assert re.search(f"the reward term 'mine' {RAISED}", said), said
+    assert re.search(f"the reward term 'mine' {RAISED}", stderr), stderr
     assert "replay process exited" in summary["exit_reason"]
     assert summary["actuators"].startswith("safe")
 
 
 @pytest.mark.usefixtures("no_plots")
 def test_a_failing_termination_has_its_own_fault(tmp_path: Path) -> None:
-    code, said, summary = run(tmp_path, terminations={"mine": {"kind": "later"}})
+    code, stderr, summary = run(tmp_path, terminations={"mine": {"kind": "later"}})
     assert code == ExitCode.SAFETY
-    assert re.search(f"the termination 'mine' {RAISED}", said), said
+    assert re.search(f"the termination 'mine' {RAISED}", stderr), stderr
     assert summary["fault"] == "tick_code_failed"
     assert summary["actuators"].startswith("safe")

@@ -33,8 +33,8 @@ def resident_mb(pid: int) -> float:
 def hostile(config: RunConfig) -> Iterator[bytes]:
     """Valid policies that claim ids, interspersed with junk."""
     for n in range(OFFERS):
-        says = (2147483646, -1, (1 << 63) - 1, n)[n % 4]
-        contract = contract_for(config.rig, config.rate_hz, policy_id=says, parent_run="", training_step=n)
+        claimed_id = (2147483646, -1, (1 << 63) - 1, n)[n % 4]
+        contract = contract_for(config.rig, config.rate_hz, policy_id=claimed_id, parent_run="", training_step=n)
         yield b"%08d" % n if n % 5 == 4 else models.serialized(models.policy(contract=contract, hidden=4))
 
 
@@ -58,8 +58,8 @@ def test_neither_claimed_ids_nor_junk_nor_a_flood_costs_the_run_data(tmp_path: P
             verdicts.append(verdict)
         client.post(Leave())
         client.close()
-        filed = len(run.rows())
-        run.until(lambda: len(run.rows()) >= min(filed + 20, EPISODES - 5), "checkpoints of all of it")
+        n_rows = len(run.rows())
+        run.until(lambda: len(run.rows()) >= min(n_rows + 20, EPISODES - 5), "checkpoints of all of it")
         assert resident_mb(replay.pid) - before < GROWTH_MB
         assert run.ended() == ExitCode.OK
         assert run.leftover_paths() == []

@@ -17,7 +17,7 @@ from onrig.runtime.run_state.episodes import read_rows
 from onrig.tools import cli
 from tests.lab.rig.processes import PATIENCE_S
 from tests.lab.rig.run import PoweredRun, Run
-from tests.processes.power_cut import complete_run, last_episode, outcome_of, resumes
+from tests.processes.power_cut import complete_run, last_episode, outcome_of, resumptions_of
 
 EPISODES = 9
 SETTINGS = (
@@ -33,34 +33,36 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def undisturbed_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of the undisturbed run."""
     return complete_run(tmp_path_factory.mktemp("lockstep") / "whole", "pendulum", *SETTINGS, f"episodes={EPISODES}")
 
 
 @pytest.mark.parametrize("kills", [(5,), pytest.param((3, 6), marks=pytest.mark.study)], ids=["once", "twice"])
-def test_a_killed_run_ends_like_the_undisturbed_one(kills: tuple[int, ...], whole: Path, tmp_path: Path) -> None:
+def test_a_killed_run_ends_like_the_undisturbed_one(
+    kills: tuple[int, ...], undisturbed_run: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "killed"
     for kill, goal in enumerate(kills):
         settings = () if kill else (*SETTINGS, f"episodes={EPISODES}")
         with Run(folder, "pendulum", *settings, resume=kill > 0) as run:
             run.until(lambda goal=goal: last_episode(folder) >= goal, "the next kill")  # type: ignore[misc]
             run.cut()
-        lived = last_episode(folder)
+        last_recorded = last_episode(folder)
     complete_run(folder, "pendulum", resume=True)
-    assert outcome_of(folder) == outcome_of(whole)
-    told = resumes(folder)
-    assert len(told) == len(kills)
-    assert all(event["policy"] for event in told)
-    assert lived - int(str(told[-1]["episode"])) <= 2
+    assert outcome_of(folder) == outcome_of(undisturbed_run)
+    resumptions = resumptions_of(folder)
+    assert len(resumptions) == len(kills)
+    assert all(event["policy"] for event in resumptions)
+    assert last_recorded - int(str(resumptions[-1]["episode"])) <= 2
 
 
 def test_a_finished_run_extended_to_more_episodes_equals_one_that_was_that_long_from_the_start(
-    whole: Path, tmp_path: Path
+    undisturbed_run: Path, tmp_path: Path
 ) -> None:
     folder = complete_run(tmp_path / "twice", "pendulum", *SETTINGS, "episodes=3")
     complete_run(folder, "pendulum", f"episodes={EPISODES}", resume=True)
-    once, twice = outcome_of(whole), outcome_of(folder)
+    once, twice = outcome_of(undisturbed_run), outcome_of(folder)
     assert (once.episodes, once.memory, once.counts) == (twice.episodes, twice.memory, twice.counts)
     newest = f"{EPISODES + 1}.onnx"
     assert once.policies[newest] == twice.policies[newest]
@@ -100,18 +102,20 @@ def test_updates_per_experience_follow_episodes_of_any_length_even_after_a_kill(
     assert idle[0] == idle[1], "no update before 40 experiences"
 
 
-def test_another_seed_gives_another_run_and_without_a_log_there_is_no_file(whole: Path, tmp_path: Path) -> None:
+def test_another_seed_gives_another_run_and_without_a_log_there_is_no_file(
+    undisturbed_run: Path, tmp_path: Path
+) -> None:
     other = complete_run(tmp_path / "other", "pendulum", *SETTINGS, "episodes=2", "seed=1", "log.mcap=false")
-    rows, others = (read_rows(folder / "episodes.csv").rows for folder in (whole, other))
+    rows, others = (read_rows(folder / "episodes.csv").rows for folder in (undisturbed_run, other))
     assert all(row != of_other for row, of_other in zip(rows[: len(others)], others, strict=True))
-    assert outcome_of(whole).policies["2.onnx"] != outcome_of(other).policies["2.onnx"]
-    assert list(whole.glob("*.mcap"))
+    assert outcome_of(undisturbed_run).policies["2.onnx"] != outcome_of(other).policies["2.onnx"]
+    assert list(undisturbed_run.glob("*.mcap"))
     assert list(other.glob("*.mcap")) == []
 
 
-def test_a_lockstep_run_replays_without_differences(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ticks = outcome_of(whole).counts["ticks"]
-    assert cli.main(["replay", str(whole)]) == ExitCode.OK
+def test_a_lockstep_run_replays_without_differences(undisturbed_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ticks = outcome_of(undisturbed_run).counts["ticks"]
+    assert cli.main(["replay", str(undisturbed_run)]) == ExitCode.OK
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert any(line[:3] == ["ticks", "compared", str(ticks)] for line in lines)
 

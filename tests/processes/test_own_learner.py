@@ -28,8 +28,8 @@ def test_a_custom_learner_completes_a_lockstep_run(tmp_path: Path) -> None:
             assert rig.attached.pushes
             with pytest.raises(ModelRefused):
                 rig.offer(b"no model")
-            bare = steady_policy(load("pendulum")).replace(b"onrig.contract", b"other.contract")
-            verdict = rig.offer(bare, updates=0)
+            without_metadata = steady_policy(load("pendulum")).replace(b"onrig.contract", b"other.contract")
+            verdict = rig.offer(without_metadata, updates=0)
             assert verdict.accepted, verdict.reason
             rig.done(0, updates=0)
             for episode in range(1, EPISODES + 1):

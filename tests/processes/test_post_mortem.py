@@ -21,21 +21,24 @@ SLOW = (*UNHURRIED, "device.pace=realtime", "local_learner=false", "task.episode
 
 
 @pytest.mark.parametrize(
-    "hung_too", [pytest.param(False, id="replay-alive", marks=pytest.mark.study), pytest.param(True, id="replay-hangs")]
+    "replay_hangs",
+    [pytest.param(False, id="replay-alive", marks=pytest.mark.study), pytest.param(True, id="replay-hangs")],
 )
-def test_a_killed_loop_leaves_its_last_moments_even_if_its_records_are_not_read(tmp_path: Path, hung_too: bool) -> None:
+def test_a_killed_loop_leaves_its_last_moments_even_if_its_records_are_not_read(
+    tmp_path: Path, replay_hangs: bool
+) -> None:
     policy = tmp_path / "policy.onnx"
     policy.write_bytes(steady_policy(load("pendulum")))
     with Run(tmp_path / "run", "pendulum", *SLOW, f"policy={policy}") as run:
         control, replay = run.child(CONTROL), run.child(REPLAY)
         run.until(lambda: run.word(Word.TICK) > 10, "the loop to go on")
-        if hung_too:
+        if replay_hangs:
             replay.kill(signal.SIGSTOP)
         run.until_ticks(20)
         ticks = run.word(Word.TICK)
         control.kill()
         control.wait()
-        if hung_too:
+        if replay_hangs:
             replay.kill()
         assert run.ended() == ExitCode.INTERNAL
         assert run.leftover_paths() == []

@@ -30,8 +30,8 @@ def test_a_promise_contradicted_by_the_rig_pauses_the_run_until_an_operator_rear
             assert run.word(Word.EPISODE) <= WINDOW
             run.until(lambda: onrig("resume", str(run.folder)).returncode == ExitCode.OK, "it to be resumed")
             assert run.ended() == ExitCode.OK
-            (told,) = run.events("promise_withdrawn")
-            assert (told["promise"], told["of"]) == ("proved", WINDOW)
+            (event,) = run.events("promise_withdrawn")
+            assert (event["promise"], event["of"]) == ("proved", WINDOW)
             assert [e["cause"] for e in run.events("warning") if e.get("cause") == CAUSE] == [CAUSE]
             summary = run.summary()
             assert summary["promise_withdrawn"] is True

@@ -82,9 +82,9 @@ def test_a_remote_learner_continues_after_a_disconnection_and_its_mirror_equals_
             assert popen.wait(PATIENCE_S) == ExitCode.OK, out.read_text()
         assert f"hash {digest_of(run)}" in out.read_text()
         assert "reconnected; continuing from write" in out.read_text()
-        mine = f"learner:{pair_fingerprint(load_learner_keys(keys).pair)}"
-        assert {event["learner"] for event in run.events("policy_admitted")} == {mine}
-        assert [event["learner"] for event in run.events("learner_attached")] == [mine]
+        learner_name = f"learner:{pair_fingerprint(load_learner_keys(keys).pair)}"
+        assert {event["learner"] for event in run.events("policy_admitted")} == {learner_name}
+        assert [event["learner"] for event in run.events("learner_attached")] == [learner_name]
         assert [event["pushes"] for event in run.events("learner_resumed")] == [True]
         assert run.events("policy_refused") == []
 
@@ -93,16 +93,16 @@ def test_a_learner_whose_key_is_not_listed_ends_with_a_message_and_the_rig_recor
     tmp_path: Path, keys: Path
 ) -> None:
     make_keys(tmp_path / "others")
-    stranger = tmp_path / "others" / "learner"
-    (stranger / "rig.key").write_bytes((keys / "learner" / "rig.key").read_bytes())
+    unlisted = tmp_path / "others" / "learner"
+    (unlisted / "rig.key").write_bytes((keys / "learner" / "rig.key").read_bytes())
     out = tmp_path / "learner.out"
     with Run(tmp_path / "run", "pendulum", *ENDLESS, *TCP, f"link.keys={keys}") as run:
-        with learner(out, listener_endpoint(run), "--keys", str(stranger)) as popen:
+        with learner(out, listener_endpoint(run), "--keys", str(unlisted)) as popen:
             assert popen.wait(PATIENCE_S) == ExitCode.HARDWARE
-        said = out.read_text().splitlines()
-        assert len(said) == 1, said
-        assert "does not accept this learner's key" in said[0]
-        assert pair_fingerprint(load_learner_keys(stranger).pair) in said[0]
+        lines = out.read_text().splitlines()
+        assert len(lines) == 1, lines
+        assert "does not accept this learner's key" in lines[0]
+        assert pair_fingerprint(load_learner_keys(unlisted).pair) in lines[0]
         run.until(lambda: run.events("learner_turned_away") or None, "the rig to note it")
 
 

@@ -24,13 +24,13 @@ def test_the_loop_remains_in_control_and_another_replay_process_takes_over_the_r
         run.process.kill(signal.SIGSTOP)  # so that no other one is started yet
         first.kill()
         first.wait()
-        filed = len(run.rows())
-        run.until(lambda: run.word(Word.CLOSED) >= filed + 10, "ten more episodes")
-        assert len(run.rows()) == filed
+        n_rows = len(run.rows())
+        run.until(lambda: run.word(Word.CLOSED) >= n_rows + 10, "ten more episodes")
+        assert len(run.rows()) == n_rows
         run.process.kill(signal.SIGCONT)
         second = run.child(REPLAY, other_than=first)
         run.until(lambda: run.word(Word.REPLAY_PID) == second.pid, "another one to take over")
-        run.until(lambda: len(run.rows()) >= filed + 20, "it to file what waited, and what came since")
+        run.until(lambda: len(run.rows()) >= n_rows + 20, "it to file what waited, and what came since")
         assert not control.has_ended
         assert not twin.has_ended
         run.process.kill(signal.SIGINT)

@@ -34,15 +34,15 @@ def test_an_unplugged_device_is_waited_for_and_resumes_only_by_onrig_resume(tmp_
     policy = tmp_path / "policy.onnx"
     policy.write_bytes(steady_policy(load("pendulum")))
     settings = (*ENDLESS, "task.episode_s=100", "local_learner=false", f"policy={policy}")
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         with plugged_in(port):
-            run = held.enter_context(Run(tmp_path / "run", "pendulum", *settings, port=str(port)))
+            run = stack.enter_context(Run(tmp_path / "run", "pendulum", *settings, port=str(port)))
             run.until(lambda: run.word(Word.TICK) > 20, "the loop to go on")
         run.until(lambda: run.word(Word.STATE) == State.DISCONNECTED, "the closed line to be noticed")
         early = onrig("resume", str(run.folder))
         assert early.returncode == ExitCode.CONFIGURATION
         assert "its device is not connected; plug it in first" in early.stderr
-        held.enter_context(plugged_in(port))
+        stack.enter_context(plugged_in(port))
         run.until(lambda: run.word(Word.STATE) == State.FAULT, "the device to be found")
         ticks = run.word(Word.TICK)
         run.until(lambda: onrig("resume", str(run.folder)).returncode == ExitCode.OK, "it to be resumed")

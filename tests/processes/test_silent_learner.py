@@ -23,6 +23,6 @@ def test_the_rig_is_safe_while_the_learner_hangs_and_continues_when_it_is_back(t
         run.process.kill(signal.SIGTERM)
         run.ended()
         assert run.leftover_paths() == []
-    told = [event["what"] for kind in ("warning", "event") for event in run.events(kind) if "what" in event]
-    assert "learner_silent" in told
-    assert "learner_heard" in told
+    reported = [event["what"] for kind in ("warning", "event") for event in run.events(kind) if "what" in event]
+    assert "learner_silent" in reported
+    assert "learner_heard" in reported

@@ -113,7 +113,7 @@ def test_a_rebooted_device_is_named(tmp_path: Path, policy: str) -> None:
 
 def test_without_a_run_there_is_nothing_to_stop_or_resume(tmp_path: Path) -> None:
     for verb in ("stop", "resume"):
-        nowhere = onrig(verb, str(tmp_path))
-        assert nowhere.returncode == ExitCode.CONFIGURATION
-        assert nowhere.stderr == f"onrig {verb}: '{tmp_path}' is not a run folder\n"
+        result = onrig(verb, str(tmp_path))
+        assert result.returncode == ExitCode.CONFIGURATION
+        assert result.stderr == f"onrig {verb}: '{tmp_path}' is not a run folder\n"
     assert os.listdir(tmp_path) == []

@@ -12,7 +12,7 @@ import pytest
 
 from onrig.runtime.exit_codes import ExitCode
 from tests.lab.rig.run import PoweredRun
-from tests.processes.power_cut import last_episode, outcome_of, resumes
+from tests.processes.power_cut import last_episode, outcome_of, resumptions_of
 
 KILLS: Final = 50
 EPISODES: Final = 500
@@ -58,7 +58,7 @@ def test_after_fifty_kills_a_run_ends_like_an_uninterrupted_one(tmp_path: Path) 
             code = live(cable, rng, folder, lived) if kills < KILLS else cable.ended(PATIENCE_S)
             cable.cut()
             said = cable.output
-        events = resumes(folder)
+        events = resumptions_of(folder)
         if len(events) > told:  # otherwise it was killed before it knew its position
             told = len(events)
             assert events[-1]["checkpoint_damaged"] is False

@@ -83,12 +83,12 @@ class OpenRig:
             finally:
                 self._over.set()
                 watch.join()
-            filed = len(run.rows())
+            recorded = len(run.rows())
             if run.children().get(REPLAY) is None:
                 self.findings.append("the replay process has ended")
             else:
                 try:
-                    run.until(lambda: len(run.rows()) >= filed + 2, "two more episodes", _ANSWER_S)
+                    run.until(lambda: len(run.rows()) >= recorded + 2, "two more episodes", _ANSWER_S)
                 except WaitTimeout as error:
                     self.findings.append(str(error))
             code = run.interrupt()
@@ -115,7 +115,7 @@ class ListeningRig(OpenRig):
 
     def __init__(self, folder: Path, *, plain: bool = False) -> None:
         self.keys = None if plain else learner_keys(folder / "keys")
-        self.link, self.page = (TcpEndpoint(peers.HERE, free_port()) for _ in range(2))
+        self.link, self.page = (TcpEndpoint(peers.LOOPBACK, free_port()) for _ in range(2))
         guarded = "link.allow_plain_loopback=true" if plain else f"link.keys={folder / 'keys' / 'rig'}"
         super().__init__(folder, self.page.port, f"link.listen={self.link}", guarded)
 
@@ -131,8 +131,8 @@ class ListeningRig(OpenRig):
     def page_responds(self) -> bool:
         """Return whether a visitor receives the page in time."""
         try:
-            with socket.create_connection((peers.HERE, self.page.port), _PAGE_S) as line:
-                host = f"{peers.HERE}:{self.page.port}".encode()
+            with socket.create_connection((peers.LOOPBACK, self.page.port), _PAGE_S) as line:
+                host = f"{peers.LOOPBACK}:{self.page.port}".encode()
                 line.sendall(b"GET / HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n" % host)
                 return line.recv(64).split()[1:2] == [b"200"]
         except OSError:
@@ -152,7 +152,7 @@ class ModelsOverTheLink:
     name = "link-models"
 
     def __init__(self, seed: int, pieces: int, cases: int) -> None:
-        self.does = f"{pieces * cases} hostile or mutated models over the live link"
+        self.description = f"{pieces * cases} hostile or mutated models over the live link"
         self.pieces, self.piece_s = pieces, 15.0 + 0.02 * cases
         self._seed, self._cases = seed, cases
 
@@ -192,7 +192,7 @@ class Garbage:
     name = "garbage"
 
     def __init__(self, seed: int, pieces: int, cases: int) -> None:
-        self.does = f"{pieces * cases} garbage connections to the link (tcp, ipc) and the page"
+        self.description = f"{pieces * cases} garbage connections to the link (tcp, ipc) and the page"
         self.pieces, self.piece_s = pieces, 20.0 + 0.002 * cases
         self._seed, self._cases = seed, cases
 
@@ -234,8 +234,10 @@ class Crowds:
 
     def __init__(self, seed: int, pieces: int, members: int) -> None:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._members = min(members, peers.MOST, (soft - _SPARE) // 2)
-        self.does = f"{pieces} times {self._members} idle or slow connections to the link, and as many to the page"
+        self._members = min(members, peers.MAX_SOCKETS, (soft - _SPARE) // 2)
+        self.description = (
+            f"{pieces} times {self._members} idle or slow connections to the link, and as many to the page"
+        )
         self.pieces, self.piece_s = pieces, 40.0
 
     def run(self, number: int, folder: Path) -> Piece:
@@ -268,7 +270,9 @@ class Returning:
     name = "returning"
 
     def __init__(self, seed: int, pieces: int, members: int) -> None:
-        self.does = f"{pieces * members} connections that reconnect whenever they are closed, {members} at a time"
+        self.description = (
+            f"{pieces * members} connections that reconnect whenever they are closed, {members} at a time"
+        )
         self.pieces, self.piece_s = pieces, 25.0
         self._members = members
 

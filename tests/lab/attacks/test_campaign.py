@@ -3,14 +3,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.lab.attack import attack
-from tests.lab.attacks.campaign import GROWN_MB, Piece, RecordedPieces, do_piece, verdict
+from tests.lab.attacks.campaign import MAX_GROWTH_MB, Piece, RecordedPieces, run_piece, verdict
 
 
 class Drill:
     """A campaign without an actual attack."""
 
     name = "drill"
-    does = "a drill"
+    description = "a drill"
     pieces = 3
     piece_s = 1.0
 
@@ -31,7 +31,7 @@ class Drill:
 def test_an_interrupted_attack_is_resumed(tmp_path: Path) -> None:
     first = Drill()
     filed = RecordedPieces(tmp_path / "drill.jsonl")
-    filed.add(do_piece(first, 1, tmp_path / "kept" / "x"))
+    filed.add(run_piece(first, 1, tmp_path / "kept" / "x"))
     with (tmp_path / "drill.jsonl").open("ab") as file:
         file.write(b'{"number": 2, "ca')  # the power failed here
     second = Drill()
@@ -54,9 +54,9 @@ def test_a_crash_of_a_campaign_is_a_finding(tmp_path: Path) -> None:
 
 
 def test_growth_is_a_finding_and_missing_pieces_are_not_a_success() -> None:
-    grown = [Piece(n, 1, growth_mb={"replay": n * GROWN_MB}) for n in range(3)]
+    grown = [Piece(n, 1, growth_mb={"replay": n * MAX_GROWTH_MB}) for n in range(3)]
     found = verdict(Drill(), grown)
     assert found.findings == ["drill 2: replay holds 20.0 MB more in the last tenth"]
     assert found.growth_mb == 20.0
     part = verdict(Drill(), grown[:1])
-    assert (part.findings, part.whole, part.holds) == ([], False, False)
+    assert (part.findings, part.complete, part.holds) == ([], False, False)
