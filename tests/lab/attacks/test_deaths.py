@@ -55,5 +55,5 @@ def test_the_plants_are_corners_of_the_box(shares: tuple[float, float, float]) -
 
 def test_the_policy_pushes_fully_along_the_motion() -> None:
     policy = PolicySession(pumping_policy(PENDULUM))
-    assert policy.ask((0.3, 4.0))[0] == pytest.approx(3.0, abs=1e-3)
-    assert policy.ask((0.3, -4.0))[0] == pytest.approx(-3.0, abs=1e-3)
+    assert policy.act((0.3, 4.0))[0] == pytest.approx(3.0, abs=1e-3)
+    assert policy.act((0.3, -4.0))[0] == pytest.approx(-3.0, abs=1e-3)
