@@ -62,7 +62,7 @@ class OnPty:
         return self.connect()
 
     @pytest.mark.rules("P220")
-    def test_each_process_starts_with_a_boot_id_of_its_own(self, host: Host) -> None:
+    def test_each_process_has_its_own_boot_id(self, host: Host) -> None:
         with self.started() as (_, port):
             other = Host(self.opened(port), self.rig, time)
             assert other.hello.boot_id != host.hello.boot_id

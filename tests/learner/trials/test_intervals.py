@@ -161,7 +161,7 @@ def test_a_count_gives_a_lower_bound_of_the_share() -> None:
 
 @pytest.mark.parametrize("degrees_of_freedom", [1, 2, 3, 4, 5, 8, 13, 31, 64])
 @pytest.mark.parametrize("p", [0.5, 0.9, 0.975, 0.999, 1.0 - 1e-6])
-def test_quantiles_of_student_s_t(p: float, degrees_of_freedom: int) -> None:
+def test_quantiles_of_students_t(p: float, degrees_of_freedom: int) -> None:
     assert student_quantile(p, degrees_of_freedom) == pytest.approx(
         student.ppf(p, degrees_of_freedom), rel=1e-6, abs=1e-9
     )

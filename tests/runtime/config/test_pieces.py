@@ -234,7 +234,7 @@ def test_the_configuration_in_a_folder_of_results_is_data(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("words", [("run", "--resume", "{}"), ("check", "{}/config.yaml"), ("twin", "{}/config.yaml")])
-def test_a_run_folder_runs_no_code_of_its_own(
+def test_no_code_inside_a_run_folder_is_run(
     words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "run"

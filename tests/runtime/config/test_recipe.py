@@ -68,7 +68,7 @@ def test_a_resolved_run_holds_the_values_and_names_no_recipe(recipe: Path, tmp_p
     assert build_components(load_resolved(tmp_path / "resolved.yaml")) == build_components(config)
 
 
-def test_none_is_no_recipe(recipe: Path) -> None:
+def test_null_removes_the_recipe(recipe: Path) -> None:
     run = recipe.parent.parent / "run.yaml"
     run.write_text(find_config("pendulum").read_text() + "recipe: mine\n")
     assert build_components(load_run(str(run), ["recipe=null"])) == build_components(load_run("pendulum"))

@@ -68,7 +68,7 @@ def test_an_asymmetric_range_is_mapped_onto_minus_one_to_one() -> None:
     np.testing.assert_allclose(transitions.next_observation, [[1.0, -1.0]], atol=1e-6)
 
 
-def test_an_added_previous_command_is_normalised_by_its_actuator_s_range() -> None:
+def test_an_added_previous_command_is_normalised_by_its_actuators_range() -> None:
     rows = np.zeros(2, RecordLayout(2, 3, 1).dtype)
     rows["tick"], rows["frame"] = [0, 1], [1, 2]
     rows["observation"][:, 2] = [-1.5, 3.0]

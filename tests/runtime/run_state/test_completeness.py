@@ -72,7 +72,7 @@ def test_a_log_that_the_configuration_ended_lacks_nothing() -> None:
     ("changes", "reproducible"),
     [({"n_deviations": 1}, False), ({"lost": 1}, False), ({"unread": 5}, True), ({"n_deviations": None}, None)],
 )
-def test_what_a_resumed_run_repeats_is_reproducible(changes: dict[str, int | None], reproducible: bool) -> None:
+def test_data_repeated_by_a_resumed_run_are_reproducible(changes: dict[str, int | None], reproducible: bool) -> None:
     completeness = judge(COMPLETE_ACCOUNT._replace(**changes), FOLDER_CONTENTS)  # type: ignore[arg-type]
     assert completeness.reproducible is reproducible
     assert ("NOT REPRODUCIBLE" in summary_line(completeness)) is (reproducible is False)

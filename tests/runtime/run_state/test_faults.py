@@ -36,7 +36,7 @@ def test_no_two_faults_have_the_same_cause() -> None:
 
 
 @pytest.mark.parametrize("fault", Fault)
-def test_every_fault_of_a_device_has_a_name_of_its_own(fault: Fault) -> None:
+def test_every_fault_of_a_device_has_its_own_name(fault: Fault) -> None:
     assert device_fault(fault) not in {device_fault(other) for other in Fault if other is not fault}
 
 

@@ -545,7 +545,7 @@ def test_in_lockstep_a_sample_is_due_only_after_a_reset_or_an_accepted_command()
     assert bench.device.sample_due
 
 
-def test_in_lockstep_the_command_acts_on_the_whole_period_and_no_lease_runs() -> None:
+def test_in_lockstep_the_command_acts_for_the_complete_period_and_no_lease_runs() -> None:
     bench = lockstep(TwinOptions(plant=PLANT, latency_us=7_000))
     bench.reset()
     bench.sample()

@@ -462,7 +462,7 @@ def test_an_offer_is_judged_and_answered_with_the_verdict(rig: Rig) -> None:
 # -- permissions -------------------------------------------------------------------------------------------------------
 
 
-def test_a_peer_that_has_not_attached_is_told_to_attach(rig: Rig) -> None:
+def test_a_peer_that_has_not_attached_is_asked_to_attach(rig: Rig) -> None:
     for request in (Pull(0, 0), Feedback(1), Done(0, 0, 0.0), Offer(0), Confirm(0, b""), Leave()):
         answer = rig.request(request, ticket=C)
         assert isinstance(answer, Refused)

@@ -113,7 +113,7 @@ def test_the_event_reports_the_place_and_the_acting_policy_and_the_verdict_the_r
     assert (recorder.watch.policy_id, recorder.watch.age_ticks) == (1, 5)
 
 
-def test_what_a_previous_process_reported_is_not_repeated_and_its_end_is_known() -> None:
+def test_reports_of_a_previous_process_are_not_repeated_and_its_end_is_known() -> None:
     recorder = RecordingWatch()
     cut_index = int(np.flatnonzero(NAN["flags"] & ROLLED_BACK)[0])
     recorder.watch.add_earlier_records(NAN[cut_index - 3 : cut_index - 2], were_reported=True, were_applied=True)
