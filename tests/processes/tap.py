@@ -20,7 +20,7 @@ class Tap(Wire):
         self.states: Final[list[State]] = []
         """The state frames examined by ``until_frame``."""
 
-    def until_frame(self, condition: Callable[[State], bool], what: str, *processes: Process) -> State:
+    def until_frame(self, condition: Callable[[State], bool], description: str, *processes: Process) -> State:
         """Wait for the next state frame that meets the condition; it is then the last of ``states``."""
 
         def found() -> State | None:
@@ -30,7 +30,7 @@ class Tap(Wire):
                     return self.states[-1]
             return None
 
-        return until(found, what, *processes)
+        return until(found, description, *processes)
 
     def take_over(self) -> DescriptorTransport:
         """Return the device's line for a host in the test; from now on the wire carries nothing."""

@@ -54,6 +54,6 @@ def test_an_unplugged_device_is_waited_for_and_resumes_only_by_onrig_resume(tmp_
         assert [row["episode"] for row in run.rows()][:1] == ["1"]
         summary = run.summary()
         assert (summary["fault"], summary["actuators"]) == (None, "safe: shown by a state frame from the device")
-        whole = summary["whole"]
-        assert isinstance(whole, dict)
-        assert whole["complete"] is True
+        completeness = summary["whole"]
+        assert isinstance(completeness, dict)
+        assert completeness["complete"] is True

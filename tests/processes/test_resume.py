@@ -22,12 +22,12 @@ def settings(*overrides: str) -> list[str]:
     return [word for override in overrides for word in ("--set", override)]
 
 
-def until(cable: PoweredRun, condition: Callable[[], bool], what: str) -> None:
+def until(cable: PoweredRun, condition: Callable[[], bool], description: str) -> None:
     for _ in range(round(2 * PATIENCE_S / 0.01)):
         if condition():
             return
-        assert cable.ended(0.01) is None, f"the run ended before {what}"
-    raise AssertionError(f"waited too long for {what}")
+        assert cable.ended(0.01) is None, f"the run ended before {description}"
+    raise AssertionError(f"waited too long for {description}")
 
 
 def test_a_real_time_run_resumes_after_its_last_row_with_its_newest_policy(tmp_path: Path) -> None:

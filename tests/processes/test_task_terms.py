@@ -91,8 +91,8 @@ def test_the_task_is_checked_run_and_replayed_and_pays_by_its_formulas(tmp_path:
 
 
 def test_an_invalid_expression_is_refused_with_its_place(tmp_path: Path) -> None:
-    wrong = {"kind": "expression", "value": "cos(angle)\n- 0.1 * velocty"}
-    done = onrig("check", write_run(tmp_path, {**TASK, "reward": {"terms": {"mine": wrong}}}))
+    invalid_term = {"kind": "expression", "value": "cos(angle)\n- 0.1 * velocty"}
+    done = onrig("check", write_run(tmp_path, {**TASK, "reward": {"terms": {"mine": invalid_term}}}))
     assert done.returncode == ExitCode.CONFIGURATION
     message = (
         r"run\.yaml:\d+:\d+: line 2, column 9 of the expression: unknown name 'velocty', did you mean 'velocity'\?"

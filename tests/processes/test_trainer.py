@@ -57,8 +57,8 @@ class Rig(NamedTuple):
     def word(self, word: Word) -> int:
         return self.board[word]
 
-    def until(self, condition: Callable[[], bool], what: str) -> None:
-        until(condition, what)
+    def until(self, condition: Callable[[], bool], description: str) -> None:
+        until(condition, description)
 
     def over(self) -> dict[str, object]:
         """Wait until no process is left; returns the run's summary."""

@@ -72,7 +72,7 @@ class OpenRig:
         self._over = threading.Event()
 
     @contextmanager
-    def at_work(self) -> Iterator[Run]:
+    def observed_run(self) -> Iterator[Run]:
         """Yield the run after its first recorded episode; interrupts it at the end and examines its account."""
         with Run(self.folder / "run", "pendulum", *self.settings, arguments=self._arguments) as run:
             run.until(lambda: bool(run.rows()), "the first episode to be filed")
@@ -159,14 +159,14 @@ class ModelsOverTheLink:
     def run(self, number: int, folder: Path) -> Piece:
         """Offer the models of one piece."""
         rng = random.Random(f"{self._seed} {self.name} {number}")
-        rig, what = OpenRig(folder), subject()
+        rig, originals = OpenRig(folder), subject().originals
         counts = {"accepted": 0, "refused": 0, "unanswered": 0}
-        with rig.at_work() as run:
+        with rig.observed_run() as run:
             with contextlib.closing(LinkClient(f"ipc://{run.shm}/learner", lambda: False)) as client:
                 attach = Attach(session=rng.randbytes(16), role="push")
                 client.ask(attach)
                 for _ in range(self._cases):
-                    model = rng.choice(MUTATIONS)(rng.choice(what.originals), rng)
+                    model = rng.choice(MUTATIONS)(rng.choice(originals), rng)
                     offer = Offer(rng.randrange(1000))
                     try:
                         answer, _ = client.ask(offer, model, timeout_s=_ANSWER_S)
@@ -200,7 +200,7 @@ class Garbage:
         """Attack all interfaces in turn."""
         rig = ListeningRig(folder)
         counts = {"made": 0, "turned away": 0}
-        with rig.at_work() as run:
+        with rig.observed_run() as run:
             for n, first in enumerate(range(0, self._cases, _BATCH)):
                 count = min(_BATCH, self._cases - first)
                 seed = random.Random(f"{self._seed} {number} {n}").randrange(1 << 30)
@@ -212,7 +212,7 @@ class Garbage:
                     break
             rig.check("after the garbage")
             silent = peers.unanswered(rig.page.port)
-            rig.findings += [f"the page does not answer a request with {what}" for what in silent]
+            rig.findings += [f"the page does not answer a request with {kind}" for kind in silent]
         return rig.piece(number, self._cases, counts)
 
 
@@ -245,7 +245,7 @@ class Crowds:
         rig = ListeningRig(folder)
         hello, request = (peers.greeting(b"CURVE"), b"GET / HTTP/1.1\r\n") if number % 2 else (b"", b"")
         counts = {"turned away": 0, "hung up on": 0}
-        with rig.at_work() as run:
+        with rig.observed_run() as run:
             at_the_link = peers.Crowd(rig.link, self._members, first=hello)
             with at_the_link as link, peers.Crowd(rig.page, self._members) as page:
                 for _ in range(3):
@@ -282,7 +282,7 @@ class Returning:
         rig = ListeningRig(folder, plain=plain)
         first = peers.READY_BEGUN if plain else peers.HELLO_BEGUN
         counts = {"attempts": _ATTEMPTS, "let in": 0}
-        with rig.at_work() as run:
+        with rig.observed_run() as run:
             at_link = peers.ReturningCrowd(rig.link, self._members, first, seconds=_SIEGE_S)
             at_page = peers.ReturningCrowd(rig.page, self._members, b"GET / HTTP/1.1\r\n", seconds=_SIEGE_S)
             with at_link as link, at_page as page:

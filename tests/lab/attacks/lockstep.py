@@ -241,9 +241,9 @@ class Exhaustion:
         return found + findings(contents, config, observed), bool(losses(contents, config, observed))
 
 
-def _wait_while(run: Run, condition: Callable[[], bool], limit_s: float, what: str) -> None:
+def _wait_while(run: Run, condition: Callable[[], bool], limit_s: float, description: str) -> None:
     """Wait while a condition holds, at most until the run ends."""
-    until(lambda: run.process.has_ended or not condition(), what, limit_s=limit_s)
+    until(lambda: run.process.has_ended or not condition(), description, limit_s=limit_s)
 
 
 def _fill(room: MountNamespace, where: Path) -> Callable[[], None]:

@@ -30,26 +30,26 @@ class Drill:
 
 def test_an_interrupted_attack_is_resumed(tmp_path: Path) -> None:
     first = Drill()
-    filed = RecordedPieces(tmp_path / "drill.jsonl")
-    filed.add(run_piece(first, 1, tmp_path / "kept" / "x"))
+    recorded = RecordedPieces(tmp_path / "drill.jsonl")
+    recorded.add(run_piece(first, 1, tmp_path / "kept" / "x"))
     with (tmp_path / "drill.jsonl").open("ab") as file:
         file.write(b'{"number": 2, "ca')  # the power failed here
     second = Drill()
-    (found,) = attack([second], tmp_path, lambda what, seconds: None)
+    (found,) = attack([second], tmp_path, lambda activity, seconds: None)
     assert second.done == [0, 2]
     assert found.holds
     assert (found.cases, found.counts) == (30, {"landed": 30})
 
 
 def test_only_pieces_with_findings_are_kept(tmp_path: Path) -> None:
-    (found,) = attack([Drill({1: "lost a row"})], tmp_path, lambda what, seconds: None)
+    (found,) = attack([Drill({1: "lost a row"})], tmp_path, lambda activity, seconds: None)
     assert found.findings == ["drill 1: lost a row"]
     assert not found.holds
     assert [p.name for p in (tmp_path / "kept").iterdir()] == ["drill-1"]
 
 
 def test_a_crash_of_a_campaign_is_a_finding(tmp_path: Path) -> None:
-    (found,) = attack([Drill(dies_at=2)], tmp_path, lambda what, seconds: None)
+    (found,) = attack([Drill(dies_at=2)], tmp_path, lambda activity, seconds: None)
     assert found.findings == ["drill 2: the attack itself broke off: OSError: no room"]
 
 

@@ -304,5 +304,5 @@ def answer(port: int, data: bytes) -> bytes:
 
 def unanswered(port: int) -> list[str]:
     """Return the kinds of malformed requests that receive no error reply."""
-    asked = bad_requests(port).items()
-    return [what for what, data in asked if not answer(port, data).split(b" ")[1:2] >= [b"400"]]
+    requests = bad_requests(port).items()
+    return [kind for kind, data in requests if not answer(port, data).split(b" ")[1:2] >= [b"400"]]

@@ -274,14 +274,14 @@ def life_checks(life: Lifetime, durable_records: int) -> list[Check]:
     if not kills:
         missed = sum(life.missed.values())
         checks.append(_equal(f"{name}: missed ticks, counted twice", reported.missed - before.missed, missed))
-        for what, mine, theirs in (
+        for outcome, mine, theirs in (
             ("admitted", life.admitted, reported.policies_admitted),
             ("refused", life.refused, reported.policies_refused),
             ("offered", life.admitted + life.refused, reported.policies_offered),
             ("rolled back", life.rolled_back, reported.rolled_back),
         ):
             if theirs is not None and not life.resumed:
-                checks.append(_equal(f"{name}: policies {what}, counted twice", theirs, mine))
+                checks.append(_equal(f"{name}: policies {outcome}, counted twice", theirs, mine))
     if life.graceful:
         for whose, digest in life.final_mirrors.items():
             differs = int(digest != reported.digest)

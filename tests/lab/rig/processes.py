@@ -74,7 +74,7 @@ class Process:
 
 def until(
     condition: Callable[[], T | Literal[False] | None],
-    what: str,
+    description: str,
     *processes: Process,
     limit_s: float = PATIENCE_S,
     every_s: float = _POLL_S,
@@ -90,9 +90,9 @@ def until(
         if found is not None and found is not False:
             return found
         if ended:
-            raise WaitTimeout(f"process {ended[0]} ended before {what}")
+            raise WaitTimeout(f"process {ended[0]} ended before {description}")
         if time.monotonic() > limit:
-            raise WaitTimeout(f"waited {limit_s:g} s for {what}")
+            raise WaitTimeout(f"waited {limit_s:g} s for {description}")
         select.select([p.fd for p in processes], (), (), every_s)
 
 

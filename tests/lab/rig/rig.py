@@ -235,9 +235,9 @@ class WatchedRig(Rig):
         self.start_run(self.run_folder)
         return self
 
-    def until(self, condition: Callable[[], bool], what: str, *, limit_s: float = PATIENCE_S) -> None:
+    def until(self, condition: Callable[[], bool], description: str, *, limit_s: float = PATIENCE_S) -> None:
         """Poll every millisecond; raises WaitTimeout after ``limit_s``."""
-        until(condition, what, limit_s=limit_s, every_s=_POLL_S)
+        until(condition, description, limit_s=limit_s, every_s=_POLL_S)
 
     def until_moving(self) -> None:
         """Wait for the middle of any episode after the first, with a command in force."""

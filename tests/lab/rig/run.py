@@ -202,9 +202,11 @@ class Run(PoweredRun):
             self._board = segment, Board(segment)
         return self._board[1][word]
 
-    def until(self, condition: Callable[[], T | Literal[False] | None], what: str, limit_s: float = PATIENCE_S) -> T:
+    def until(
+        self, condition: Callable[[], T | Literal[False] | None], description: str, limit_s: float = PATIENCE_S
+    ) -> T:
         """Wait for a condition while the run continues; raises WaitTimeout."""
-        return until(condition, what, self.process, limit_s=limit_s)
+        return until(condition, description, self.process, limit_s=limit_s)
 
     def until_ticks(self, more: int) -> None:
         """Wait for ``more`` more ticks of the loop."""

@@ -190,10 +190,10 @@ def read_folder(folder: Path, config: RunConfig) -> FolderContents:
     rows: list[EpisodeRow] = []
     rows_problem = ""
     try:
-        filed = read_rows(folder / "episodes.csv")
-        rows = filed.rows
+        table = read_rows(folder / "episodes.csv")
+        rows = table.rows
         rows_problem = (
-            f"episodes.csv ends in {filed.n_partial_bytes} bytes of half a row" if filed.n_partial_bytes else ""
+            f"episodes.csv ends in {table.n_partial_bytes} bytes of half a row" if table.n_partial_bytes else ""
         )
     except ValueError as error:
         rows_problem = str(error)
