@@ -254,7 +254,7 @@ class Crowds:
                     time.sleep(1.0)
                 rig.check("in the crowd")
                 counts["turned away"] = link.refused + page.refused
-                counts["hung up on"] = 2 * self._members - counts["turned away"] - link.left() - page.left()
+                counts["hung up on"] = 2 * self._members - counts["turned away"] - link.n_open() - page.n_open()
             if run.process.has_ended:
                 rig.findings.append("the run ended in the crowd")
             rig.check("after the crowd")

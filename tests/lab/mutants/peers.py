@@ -58,7 +58,7 @@ READY: Final = frame(b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER\x08Identit
 
 
 class Crowd:
-    """Context manager of up to MOST connections that send ``first``, and then only the data of ``trickle``.
+    """Context manager of up to MAX_SOCKETS connections that send ``first``, and then only the data of ``trickle``.
 
     ``source`` is their loopback address; ``receive_bytes`` sets the kernel's receive buffer of each.
     """

@@ -112,7 +112,7 @@ class Trend(msgspec.Struct, frozen=True):
 
 
 def slopes_per_minute(times_s: Sequence[float], values: Sequence[float]) -> NDArray[np.float64]:
-    """Return the slopes between all pairs of samples at different times, units per minute, at most MOST samples."""
+    """Return the slopes between all pairs of samples at different times, units per minute, for at most MAX_SAMPLES."""
     t, v = np.asarray(times_s, np.float64), np.asarray(values, np.float64)
     if len(t) > MAX_SAMPLES:
         at = np.linspace(0, len(t) - 1, MAX_SAMPLES).astype(np.int64)

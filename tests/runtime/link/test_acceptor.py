@@ -75,7 +75,7 @@ def test_a_listed_learner_gets_in_past_hundreds_of_connections_that_never_identi
         with Crowd(endpoint, CROWD_SIZE, first=first_bytes, source="127.0.0.3") as crowd:
             assert can_attach(rig.endpoint, learner_keys), "from another address than the crowd's"
             crowd.trickle(b"\0")
-            attach_until(lambda: crowd.left() <= max_kept, rig)
+            attach_until(lambda: crowd.n_open() <= max_kept, rig)
             assert count_descriptors() - before < CROWD_SIZE + max_kept + 2 * MAX_SEATS_PER_ADDRESS + 20, (
                 "its own are few"
             )
@@ -126,7 +126,7 @@ def test_a_peer_that_sends_no_request_is_disconnected_after_a_while(
     assert HANDSHAKE_TIMEOUT_S > 1
     monkeypatch.setattr("onrig.runtime.link.pending.HANDSHAKE_TIMEOUT_S", 0.05)
     with AcceptingRig(socket_folder, None) as rig, Crowd(parse_tcp(rig.endpoint), 3, first=greeting()) as crowd:
-        attach_until(lambda: crowd.left() == 0, rig)
+        attach_until(lambda: crowd.n_open() == 0, rig)
         assert [(group.reason, group.n_connections) for group in rig.server.take_shed_connections()] == [
             ("no request", 3)
         ]

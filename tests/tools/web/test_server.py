@@ -223,7 +223,7 @@ def test_stop_gets_through_however_many_connections_are_held_open(page_server: S
             crowd.trickle(b"X")
             assert page_server.order(b'{"how":"now"}') == 200
             assert page_server.request("GET", "/app.js")[0] == 200
-        assert 0 < crowd.left() <= MAX_CONNECTIONS_PER_ADDRESS
+        assert 0 < crowd.n_open() <= MAX_CONNECTIONS_PER_ADDRESS
     assert page_server.stop_levels == [2, 2, 2]
 
 
