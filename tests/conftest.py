@@ -25,7 +25,7 @@ settings.load_profile("onrig")
 SLOW_PATHS: Final = ("docs", "processes", "lab", "tools/web", "tools/experiments", "tools")
 """The most expensive files (whole rigs), which run first, so that all workers finish at about the same time."""
 EXTRAS: Final = ("torch", "onnx")
-"""Libraries without which a learner, and so most of its tests, must work."""
+"""Libraries without which a learner, and therefore most of its tests, must work."""
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def no_plots(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Skip a file that imports a library of an extra, where that is not installed."""
+    """Skip a file that imports a library of an extra that is not installed."""
     report = yield
     absent = next((name for name in EXTRAS if f"No module named '{name}'" in str(report.longrepr)), None)
     if report.failed and absent is not None and find_spec(absent) is None:
@@ -70,9 +70,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_configure() -> None:
-    """Set what this process and all processes that tests start inherit."""
+    """Set what this process and all processes started by tests inherit."""
     _compile_once()
-    _hear_signals()
+    _restore_signals()
 
 
 def _compile_once() -> None:
@@ -81,10 +81,10 @@ def _compile_once() -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
-def _hear_signals() -> None:
+def _restore_signals() -> None:
     """Restore default signal handling if the caller ignores signals (nohup, a background job).
 
-    Processes that the tests start would inherit it, and a run that inherits an ignored SIGHUP rightly ignores it.
+    Processes started by tests would inherit it, and a run that inherits an ignored SIGHUP correctly ignores it.
     """
     for signum in (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT):
         if signal.getsignal(signum) is signal.SIG_IGN:

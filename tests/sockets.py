@@ -1,4 +1,4 @@
-"""Where tests put Unix sockets, and TCP ports for them."""
+"""Folders for tests' Unix sockets, and TCP ports."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 
 @contextmanager
 def short_folder() -> Iterator[Path]:
-    """Give a folder for Unix sockets: their paths are 107 bytes at most, and temporary folders may lie deeper."""
+    """Create a folder for Unix sockets: their paths have at most 107 bytes, and temporary folders may be deeper."""
     with tempfile.TemporaryDirectory(prefix="t-", dir="/dev/shm") as folder:
         yield Path(folder)
 
 
 def free_port() -> int:
-    """Return an unused TCP port of loopback, outside the range from which Linux gives ports to connections."""
+    """Return an unused TCP port of loopback, outside the range from which Linux assigns ports to connections."""
     while True:
         port = random.randrange(10_000, 32_768)
         with socket.socket() as probe:

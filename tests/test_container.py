@@ -30,7 +30,7 @@ def make_targets(command: str) -> list[str]:
     return re.findall(r"\bmake (\w+)", command)
 
 
-def test_its_base_is_pinned_to_a_python_that_the_package_takes() -> None:
+def test_its_base_is_pinned_to_a_supported_python() -> None:
     first, *later = of("FROM")
     found = re.fullmatch(r"python:3\.(\d+)\.\d+-slim-\w+ AS base", first)
     assert found is not None
@@ -48,7 +48,7 @@ def test_its_commands_exist() -> None:
     assert (ROOT / constraints).is_file()
 
 
-def test_what_it_starts_is_a_sound_run_whose_port_is_open(capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_starts_a_valid_run_whose_port_is_exposed(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("foxglove")
     from onrig.tools.foxglove.process import FIRST_PORT as FOXGLOVE_PORT
 
@@ -61,7 +61,7 @@ def test_what_it_starts_is_a_sound_run_whose_port_is_open(capsys: pytest.Capture
     assert arguments[-1].endswith(f":{ports[PAGE]}")
 
 
-def test_it_copies_all_that_git_has_and_nothing_that_is_built() -> None:
+def test_it_copies_all_tracked_files_and_no_build_products() -> None:
     assert [shlex.split(text)[-2:] for text in of("COPY")] == [[".", "."]]
     ignored = (ROOT / ".dockerignore").read_text().split()
     if (ROOT / ".git").exists():

@@ -1,4 +1,4 @@
-"""What needs no real time imports and works without the modules that only Unix has."""
+"""Code that needs no real time can be imported and works without the modules that only Unix has."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ for name in HIDDEN:
     sys.modules.pop(name, None)
 sys.meta_path.insert(0, Hide())
 """
-"""Start of a program for which these modules do not exist."""
+"""Start of a program in which these modules do not exist."""
 _MODULES: Final = (
     *("check", "settings", "report", "reports.run.report", "reports.experiment", "policy", "evaluate", "run"),
     *("experiments.experiment", "experiments.runner", "identification.identify", "api.run_data"),
@@ -37,12 +37,12 @@ def without_unix(code: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("module", _MODULES)
-def test_it_imports(module: str) -> None:
+def test_the_package_can_be_imported(module: str) -> None:
     done = without_unix(f"import onrig.tools.{module}")
     assert done.returncode == 0, done.stderr
 
 
-def test_configurations_and_runs_are_read(tmp_path: Path) -> None:
+def test_configurations_and_runs_are_loaded(tmp_path: Path) -> None:
     run = LoggedRun(tmp_path / "run", "pendulum", "episodes=1").run()
     done = without_unix(
         "import onrig\n"

@@ -21,7 +21,7 @@ FOLDERS = ("runtime", "hw", "sim", "learner", "configs", "tools")
 LINKS = (*FOLDERS, "docs")
 
 
-def test_the_package_links_to_each_room_by_a_relative_path() -> None:
+def test_the_package_links_to_each_folder_by_a_relative_path() -> None:
     links = {path.name: os.readlink(path) for path in (ROOT / "onrig").iterdir() if path.is_symlink()}
     assert links == {name: f"../{name}" for name in LINKS}
     rooms = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"onrig", "tests"}
@@ -32,7 +32,7 @@ def test_the_package_links_to_each_room_by_a_relative_path() -> None:
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="no checkout")
-def test_git_keeps_the_links_and_an_archive_of_it_too(tmp_path: Path) -> None:
+def test_git_preserves_the_links_and_so_do_its_archives(tmp_path: Path) -> None:
     listed = subprocess.run(["git", "ls-files", "-s", "onrig"], cwd=ROOT, capture_output=True, text=True, check=True)
     modes = {line.split("\t")[1]: line.split()[0] for line in listed.stdout.splitlines()}
     assert {path for path, mode in modes.items() if mode == "120000"} == {f"onrig/{name}" for name in LINKS}
@@ -43,7 +43,7 @@ def test_git_keeps_the_links_and_an_archive_of_it_too(tmp_path: Path) -> None:
 
 
 def test_a_plain_clone_resolves_its_own_imports(source: Path, tmp_path: Path) -> None:
-    """Without an installation: from its root, and from elsewhere by PYTHONPATH."""
+    """Without an installation: from its root, and from other folders through PYTHONPATH."""
     code = "import onrig.runtime.run_config as r, onrig.tools.cli as c; print(r.__file__, c.__file__)"
     for folder, path in ((source, "."), (tmp_path, str(source))):
         done = subprocess.run(
@@ -82,7 +82,7 @@ def built(source: Path, out: Path, **environment: str) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this tree, whose libraries are not optimised: that takes most of a minute."""
+    """The wheel of this tree, with unoptimised libraries: optimising them takes most of a minute."""
     folder = tmp_path_factory.mktemp("wheel")
     if (gcc := shutil.which("gcc")) is None:
         return built(source, folder)
@@ -105,7 +105,7 @@ def sources(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The scripts of an environment that has the wheel, and from this one the libraries alone."""
+    """The scripts of an environment that has the wheel, with only the libraries of this one."""
     return environment_with(wheel, tmp_path_factory.mktemp("environment"))
 
 
@@ -124,7 +124,7 @@ def environment_with(wheel: Path, folder: Path) -> Path:
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Path:
-    """The folder of a user who has modules of their own."""
+    """The folder of a user with their own modules."""
     for name in (*FOLDERS, "tests"):
         (tmp_path / f"{name}.py").write_text("raise ImportError('a file of its user\\'s')\n")
     return tmp_path
@@ -135,7 +135,7 @@ def in_folder(folder: Path, *command: object) -> str:
 
 
 def said_in(folder: Path, *command: object, code: int | None = 0) -> subprocess.CompletedProcess[str]:
-    """Run a command; ``code``: the exit code that it must have, None for any."""
+    """Run a command; ``code``: the required exit code, None for any."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     done = subprocess.run(
         [*map(str, command)], cwd=folder, env=environment, capture_output=True, text=True, check=False
@@ -144,7 +144,7 @@ def said_in(folder: Path, *command: object, code: int | None = 0) -> subprocess.
     return done
 
 
-def test_the_wheel_holds_one_package_with_all_that_its_messages_point_to(wheel: Path) -> None:
+def test_the_wheel_holds_one_package_with_everything_its_messages_point_to(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0].split("-")[0] for name in names} == {"onrig"}
     assert not [name for name in names if "tests" in name.split("/")]
@@ -165,7 +165,7 @@ def test_the_wheel_holds_one_package_with_all_that_its_messages_point_to(wheel: 
     assert len(names) == len(set(names)), "a file twice"
 
 
-def test_a_wheel_of_the_sources_holds_what_one_of_the_tree_holds(sources: Path, wheel: Path, tmp_path: Path) -> None:
+def test_a_wheel_from_the_sdist_equals_one_from_the_tree(sources: Path, wheel: Path, tmp_path: Path) -> None:
     with tarfile.open(sources) as archive:
         members = archive.getmembers()
     assert not [member.name for member in members if member.issym()], "the sources are whole without links"
@@ -179,9 +179,7 @@ def test_a_wheel_of_the_sources_holds_what_one_of_the_tree_holds(sources: Path, 
 SHORT = [w for s in ("episodes=2", "task.episode_s=1", "learner.updates_per_episode=5") for w in ("--set", s)]
 
 
-def test_without_a_compiler_it_installs_and_runs_on_numpy_and_says_so(
-    sources: Path, tmp_path: Path, desk: Path
-) -> None:
+def test_without_a_compiler_it_installs_runs_on_numpy_and_reports_it(sources: Path, tmp_path: Path, desk: Path) -> None:
     with tarfile.open(sources) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {f"onrig/hw/native/{path.name}" for path in (ROOT / "hw" / "native").glob("*.[ch]")} <= names
@@ -205,14 +203,14 @@ def test_without_a_compiler_it_installs_and_runs_on_numpy_and_says_so(
     assert "updates take 5 to 9 times as long" in check["found"]
 
 
-def test_a_run_where_its_user_has_files_of_our_names(installed: Path, desk: Path) -> None:
+def test_a_run_works_where_its_user_has_files_with_our_names(installed: Path, desk: Path) -> None:
     out = in_folder(desk, installed / "onrig", "run", "pendulum", "--run-dir", "run", *SHORT)
     assert "data complete" in out
     assert len((desk / "run" / "episodes.csv").read_text().splitlines()) >= 3
     in_folder(desk, installed / "onrig", "replay", "run")
 
 
-def test_a_page_that_a_message_points_to_is_there(installed: Path, desk: Path) -> None:
+def test_pages_that_messages_point_to_exist(installed: Path, desk: Path) -> None:
     code = (
         "from pathlib import Path; from onrig.tools.doctor.finding import REAL_TIME_PAGE as page; "
         "print(Path(page).is_file(), page)"
@@ -222,7 +220,7 @@ def test_a_page_that_a_message_points_to_is_there(installed: Path, desk: Path) -
     assert Path(page).is_relative_to(installed.parent)
 
 
-def test_an_environment_is_made_where_its_user_has_a_file_of_our_name(installed: Path, desk: Path) -> None:
+def test_an_environment_works_where_its_user_has_a_file_with_our_name(installed: Path, desk: Path) -> None:
     pytest.importorskip("gymnasium")
     code = "import gymnasium as g; print(g.make('onrig.sim.envs:onrig/PendulumTwin-v0').reset(seed=0)[0].shape)"
     assert in_folder(desk, installed / "python", "-c", code).strip() == "(2,)"

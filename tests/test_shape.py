@@ -1,4 +1,4 @@
-"""Functions and constructors that one can hold in mind."""
+"""Functions and constructors of comprehensible size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_PARAMETERS = 8
 
 
 def faults(source: str) -> Iterator[str]:
-    """Functions of more lines, and constructors of more parameters, than there may be."""
+    """Maximum number of lines of a function, and of parameters of a constructor."""
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
@@ -29,7 +29,7 @@ def faults(source: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_no_function_is_too_long_and_no_constructor_takes_too_much(package: str) -> None:
+def test_no_function_is_too_long_and_no_constructor_has_too_many_parameters(package: str) -> None:
     found = [
         f"{path.relative_to(ROOT)}, {fault}"
         for path in SOURCES
@@ -39,7 +39,7 @@ def test_no_function_is_too_long_and_no_constructor_takes_too_much(package: str)
     assert found == [], "split it into parts with a purpose"
 
 
-def test_what_is_too_long_is_found() -> None:
+def test_overlong_functions_are_found() -> None:
     body = "".join(f"    x{n} = {n}\n" for n in range(MOST_LINES))
     names = ", ".join(f"a{n}" for n in range(MOST_PARAMETERS + 1))
     assert list(faults(f"def long():\n{body}")) == ["line 1: long has 61 lines"]

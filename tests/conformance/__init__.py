@@ -1,4 +1,4 @@
-"""Devices that are put to the test of ``onrig.hw.conformance``."""
+"""Devices tested with ``onrig.hw.conformance``."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The checks of `onrig.hw.conformance` as classes of tests; a device is put to the test by inheriting from one."""
+"""The checks of `onrig.hw.conformance` as test classes; a device is tested by inheriting from one of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _AsTests(DeviceConformance):
 
 
 def of_the_policy(test_class: type[DeviceConformance]) -> type[DeviceConformance]:
-    """Leave a class only the tests of a device's own policy; another class shows the other rules."""
+    """Keep only the tests of a device's own policy in a class; another class covers the other rules."""
     for name in dir(test_class):
         if name.startswith("test_") and "self.configure_for_policy(" not in inspect.getsource(
             getattr(test_class, name)
@@ -39,4 +39,4 @@ class PacedConformance(_AsTests, paced.PacedConformance):
 
 
 class LockstepConformance(_AsTests, lockstep.LockstepConformance):
-    """A twin whose time stands still until the host acts."""
+    """A twin whose time advances only when the host acts."""

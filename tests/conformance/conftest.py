@@ -1,4 +1,4 @@
-"""Processes of devices under test, and the checks' own marks for pytest."""
+"""Processes of devices under test, and the pytest marks of the checks."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
 
 @pytest.fixture(scope="class")
 def device_process(request: pytest.FixtureRequest) -> Iterator[None]:
-    """One process for all tests of a class, each of which connects anew."""
+    """One process for all tests of a class; each test reconnects."""
     with request.cls.started() as (request.cls.process, request.cls.port):
         yield

@@ -1,4 +1,4 @@
-"""Lines of every kind with a device at their other end, in virtual time: what the host sends is carried on at once."""
+"""Lines of every kind with a device at the other end, in virtual time: data from the host are passed on at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from onrig.hw.transport import DescriptorTransport, LineClosed, Transport
 from onrig.sim.twin.loopback import LoopbackDevice
 
 _SOON_NS: Final = 200_000_000
-"""What the kernel may take to carry bytes from one end to the other; loopback does it at once."""
+"""Time that the kernel may take to carry bytes from one end to the other; loopback does it at once."""
 _numbers = itertools.count()
 
 

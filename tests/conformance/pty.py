@@ -1,4 +1,4 @@
-"""A device process behind a pseudo terminal or a socket: faults on demand, and what it can tell of its host."""
+"""A device process behind a pseudo terminal or a socket: faults on demand, and what it can detect about its host."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.lab.rig.processes import Process, until
 
 @pytest.mark.usefixtures("device_process")
 class OnPty:
-    """How to connect, and what holds for every device that sees its line."""
+    """How to connect, and properties of every device that can see its line being closed."""
 
     period_us: int
     pace: ClassVar[str]
@@ -53,16 +53,16 @@ class OnPty:
     def hang_up(self, host: Host) -> Host:
         """Close the line, leave it closed until the device must have read from it, and come back.
 
-        A line that is closed shows for as long as it is closed only.  A device that has gone to sleep twice since has
-        read in between; who calls again at once can be ahead of it every time, where both share a CPU.
+        A device sees that its line is closed only while it is closed.  A device that has gone to sleep twice since has
+        read in between; a host that reconnects at once may be faster every time if both share a CPU.
         """
         host.session.close()
-        slept = self.process.is_sleeping()
-        until(lambda: self.process.is_sleeping() >= slept + 2, "the device looked at its line", self.process)
+        sleeps = self.process.sleep_count()
+        until(lambda: self.process.sleep_count() >= sleeps + 2, "the device looked at its line", self.process)
         return self.connect()
 
     @pytest.mark.rules("P220")
-    def test_each_process_starts_with_a_boot_id_of_its_own(self, host: Host) -> None:
+    def test_each_process_has_its_own_boot_id(self, host: Host) -> None:
         with self.started() as (_, port):
             other = Host(self.opened(port), self.rig, time)
             assert other.hello.boot_id != host.hello.boot_id

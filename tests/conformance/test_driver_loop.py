@@ -1,4 +1,4 @@
-"""A device written in Python keeps the protocol, in virtual time."""
+"""A device written in Python complies with the protocol, in virtual time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The firmware's core with a simulated rig keeps the protocol, in virtual time: lockstep, and at its own pace."""
+"""The firmware's core with a simulated rig complies with the protocol, in virtual time: lockstep and at its pace."""
 
 from __future__ import annotations
 

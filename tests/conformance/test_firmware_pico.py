@@ -1,4 +1,4 @@
-"""The Pico's image, bit for bit the one that is flashed, keeps the protocol over USB in an emulator of its chip."""
+"""The Pico's image, identical to the flashed one, complies with the protocol over USB in an emulator of its chip."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.sockets import short_folder
 
 @pytest.fixture(scope="class")
 def board(request: pytest.FixtureRequest) -> Iterator[None]:
-    """One board for all tests of a class, each of which opens its port anew."""
+    """One board for all tests of a class; each test reopens its port."""
     test_class: type[OnPico] = request.cls
     with short_folder() as folder, pico(test_class.rig.name, folder) as test_class.board:
         yield

@@ -1,4 +1,4 @@
-"""The firmware's core as a process keeps the protocol on a pseudo terminal, in real time and in lockstep."""
+"""The firmware's core as a process complies with the protocol on a pseudo terminal, in real time and in lockstep."""
 
 from __future__ import annotations
 

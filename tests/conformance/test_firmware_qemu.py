@@ -1,4 +1,4 @@
-"""The firmware's bytes on an emulated Cortex-M4 keep the protocol, at their own pace and in lockstep."""
+"""The firmware on an emulated Cortex-M4 complies with the protocol, at its own pace and in lockstep."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.sockets import short_folder
 
 @pytest.fixture(scope="class")
 def board(request: pytest.FixtureRequest) -> Iterator[None]:
-    """One board for all tests of a class, each of which connects anew."""
+    """One board for all tests of a class; each test reconnects."""
     test_class: type[OnQemu] = request.cls
     with short_folder() as folder, qemu(test_class.image, folder) as test_class.board:
         yield
 
 
 class OnQemu:
-    """How to connect.  A UART tells nothing of who is at its other end."""
+    """How to connect.  A UART does not reveal whether a host is at its other end."""
 
     image: ClassVar[str]
     board: ClassVar[Board]
@@ -34,7 +34,7 @@ class OnQemu:
 
     def connect(self) -> Host:
         host = Host(open_port(str(self.board.line)), self.rig, time)
-        host.wire.clear()  # stale bytes from before anybody read from the socket
+        host.wire.clear()  # stale bytes from before anyone read from the socket
         return host
 
     def press_estop(self, *, pressed: bool) -> None:

@@ -1,4 +1,4 @@
-"""A device keeps the protocol on lines of every kind, in virtual time: TCP, UDP, a Unix socket, CAN and CAN FD."""
+"""A device complies with the protocol on every kind of line, in virtual time: TCP, UDP, Unix socket, CAN and CAN FD."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class OnLine:
 
 
 class SeesItsLine(OnLine):
-    """The device can tell that its host has closed the line."""
+    """The device can detect that its host has closed the line."""
 
     def hang_up(self, host: Host) -> Host:
         self.line.hang_up()
@@ -61,7 +61,7 @@ class TestUnix(SeesItsLine, PacedConformance):
     time_scale = 1.0
 
     def ends(self) -> lines.Ends:
-        with short_folder() as folder:  # a connected socket needs no name any more
+        with short_folder() as folder:  # a connected socket no longer needs a name
             return lines.unix(folder)
 
 
@@ -81,7 +81,7 @@ class TestCan(OnLine, PacedConformance):
 
 
 class TestCanFdMulticast(OnLine, LockstepConformance):
-    """Between sockets, as two processes would have it; on the loopback interface."""
+    """Between sockets, as between two processes; on the loopback interface."""
 
     def ends(self) -> lines.Ends:
         pytest.importorskip("can")

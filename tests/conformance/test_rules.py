@@ -32,19 +32,19 @@ EXCEPTIONS: Final = {
     "a UART does not show that the host has closed the line": {("P314", "firmware on an emulated board")},
     "hardware has no lockstep": {(f"P50{n}", "Python device in virtual time") for n in (2, 3, 4, 5, 6)},
 }
-"""Cells of the table that must be empty, by the reason."""
+"""Cells of the table that must be empty, by reason."""
 _HOOKS: Final = {
     "press_estop": ("press_estop",),
     "kill_sensors": ("kill_sensors",),
     "hang_up": ("hang_up",),
     "reboot": ("reboot", "power_cycle"),
 }
-"""Hooks that a device may lack, and what tests call that need them."""
+"""Hooks that a device may lack, and the methods that tests call if they need them."""
 _TESTS: Final = Path(__file__).parents[1]
 
 
 def shown_by(module: ModuleType) -> Iterator[tuple[str, str]]:
-    """(number, test) for each rule cited by a test of a module that is not skipped for want of a hook."""
+    """(number, test) for each rule cited by a test of a module, unless skipped because a hook is missing."""
     for name, test_class in vars(module).items():
         if not (name.startswith("Test") and inspect.isclass(test_class)):
             continue
@@ -59,7 +59,7 @@ def shown_by(module: ModuleType) -> Iterator[tuple[str, str]]:
 
 
 def table() -> dict[tuple[str, str], set[str]]:
-    """The tests that show a rule of the device on a device, by (number, device)."""
+    """The tests that verify a device rule on a device, by (number, device)."""
     cells: dict[tuple[str, str], set[str]] = {(n, d): set() for n in rules() if n[0] == "P" for d in DEVICES}
     for device, module in DEVICES.items():
         for number, test in shown_by(module):
@@ -67,12 +67,12 @@ def table() -> dict[tuple[str, str], set[str]]:
     return cells
 
 
-def test_no_number_stands_twice() -> None:
+def test_no_rule_number_is_used_twice() -> None:
     numbers = rules()
     assert len(numbers) == len(set(numbers))
 
 
-def test_every_rule_of_the_device_is_shown_on_every_device_but_for_the_exceptions() -> None:
+def test_every_device_rule_is_verified_on_every_device_except_for_the_listed_exceptions() -> None:
     empty = {cell for cell, tests in table().items() if not tests}
     assert empty == set().union(*EXCEPTIONS.values())
 

@@ -1,4 +1,4 @@
-"""The twin's device keeps the protocol, in virtual time: lockstep, and at its own pace."""
+"""The twin's device complies with the protocol, in virtual time: lockstep, and at its own pace."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class TestPacedMagman(Twin, PacedConformance):
 
 
 @pytest.mark.parametrize("time_scale", [0.0, 1.0])
-def test_another_seed_gives_other_noise(time_scale: float) -> None:
+def test_different_seeds_give_different_noise(time_scale: float) -> None:
     host = connect("pendulum", time_scale)
     host.begin(10_000, 200)
     starts = set()

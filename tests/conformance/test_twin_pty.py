@@ -1,4 +1,4 @@
-"""The twin's process keeps the protocol on a pseudo terminal, in real time and in lockstep, and on a Unix socket."""
+"""The twin's process complies with the protocol on a pseudo terminal, in real time and lockstep, and a Unix socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The twin's process keeps the protocol over TCP, by the line of docs/extending.md."""
+"""The twin's process complies with the protocol over TCP, with the command line of docs/extending.md."""
 
 from __future__ import annotations
 

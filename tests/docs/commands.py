@@ -1,4 +1,4 @@
-"""Commands that the documentation tells people to type: found in its fenced blocks, split, and sorted by kind."""
+"""Commands on the documentation pages: found in fenced blocks, split into words, and sorted by kind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COMMENT: Final = re.compile(r"\s+#\s.*$")
 
 
 class Command(NamedTuple):
-    """One line that somebody is to type, continuation lines joined."""
+    """One command line, with continuation lines joined."""
 
     page: Path
     line: int
@@ -33,7 +33,7 @@ class Command(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Where it stands, for a test's name."""
+        """Its location, for the name of a test."""
         return f"{self.page.relative_to(ROOT)}:{self.line} {self.text[:60]}"
 
 

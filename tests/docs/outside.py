@@ -1,4 +1,4 @@
-"""The pieces that docs/extending.md adds from outside: as installed packages, and as files beside a run."""
+"""The pieces that docs/extending.md adds: as installed packages, and as files next to a run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def write_files(folder: Path) -> None:
 
 
 def install(folder: Path) -> Path:
-    """Install each example as a package of its own; returns the folder for PYTHONPATH."""
+    """Install each example as its own package; returns the folder for PYTHONPATH."""
     sources = []
     for section, module in MODULES.items():
         source = folder / "sources" / module
@@ -71,7 +71,7 @@ def verb_module(section: str, folder: Path) -> ModuleType:
 
 @contextlib.contextmanager
 def on_tcp(path: str) -> Iterator[int]:
-    """Serve the device behind a pty or a socket on a TCP port, to one host at a time; yields the port's number."""
+    """Serve the device behind a pty or a socket on a TCP port, to one host at a time; yields the port number."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         ended, ending = os.pipe()
         thread = threading.Thread(target=_serve, args=(server, path, ended))

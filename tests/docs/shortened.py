@@ -10,7 +10,7 @@ from typing import Final
 from tests.lab.rig.run import UNHURRIED
 
 PORT: Final = "/dev/ttyUSB0"
-"""Stands for a device in the documentation; a twin in the tests."""
+"""Represents a device in the documentation; a twin in the tests."""
 _REAL_TIME: Final = re.compile(r"device\.pace=\{?(realtime|scaled)")
 _LOOKED_AT: Final = "figure-12-quick"
 """The one experiment that is executed, and ``_ONE_CELL`` of it."""
@@ -25,8 +25,8 @@ _BRIEF: Final = (
 def shortened(arguments: list[str], before: Sequence[list[str]]) -> list[str] | None:
     """The arguments of ``onrig`` (verb first) that are executed in place of ``arguments``; None: not executed here.
 
-    ``before``: what was executed on any page.  The loop is benchmarked once, one run made in lockstep and one in real
-    time, one experiment looked at, and a machine examined once with and once without a configuration; other runs are
+    ``before``: commands executed on earlier pages.  Executed once each: the loop's benchmark, a run in lockstep and
+    one in real time, an experiment, and an examination of the machine with and without a configuration; other runs are
     only checked.
     """
     verb, rest = arguments[0], arguments[1:]
@@ -39,25 +39,25 @@ def shortened(arguments: list[str], before: Sequence[list[str]]) -> list[str] | 
     if verb == "experiment":  # hours of computing; tests/tools/experiments looks at all of them and runs small ones
         if rest[0] != _LOOKED_AT or "--only" in rest or any(words[0] == "experiment" for words in before):
             return None
-        # Of one cell: it times every kind.
+        # One cell: every kind is timed.
         return ["experiment", *rest, *([] if "--dry-run" in rest else ["--dry-run"]), *_ONE_CELL]
     if verb == "report" and rest[0].startswith("docs/experiments/data/"):
-        return None  # tests/docs/test_kept_trials.py reads what is kept
+        return None  # tests/docs/test_kept_trials.py reads the kept trials
     if verb == "bench":
         return None if any(words[0] == "bench" for words in before) else _bench(rest)
     if verb == "doctor":
         with_config = [bool(words[1:] and not words[1].startswith("-")) for words in before if words[0] == "doctor"]
         return None if bool(rest and not rest[0].startswith("-")) in with_config else arguments
-    # Tests of their own: tests/tools/identification, tests/tools/pretraining, tests/tools/test_baseline.py.  A learner
-    # needs its rig beside it: tests/processes/test_remote_learner.py.  A service needs root, or a home:
+    # They have their own tests: tests/tools/identification, tests/tools/pretraining, tests/tools/test_baseline.py.  A
+    # learner needs a running rig: tests/processes/test_remote_learner.py.  A service needs root, or a home:
     # tests/tools/service/test_verb.py.
     return None if verb in ("baseline", "identify", "learn", "pretrain", "service") else arguments
 
 
 def shortened_in_laboratory(command: list[str]) -> list[str] | None:
-    """The words of a command of the laboratory (``-m tests.lab.NAME`` first) as they are executed; None: not here.
+    """The executed words of a command of the laboratory (``-m tests.lab.NAME`` first); None: not executed here.
 
-    What takes hours is only listed; tests/lab runs short ones.
+    Commands that take hours only list their parts; tests/lab runs short ones.
     """
     listing = {"tests.lab.attack": "--list", "tests.lab.soak": "--plan"}.get(command[1])
     return None if listing is None else [*command, listing]
@@ -86,7 +86,7 @@ def _executed_run(words: list[str]) -> bool:
 
 
 def _bench(rest: list[str]) -> list[str] | None:
-    """One second at a low rate, beside nothing; the others take minutes however short."""
+    """One second at a low rate, without peers; the others take minutes even if shortened."""
     if rest[0] != "loop" or "--device" in rest or "--against" in rest:
         return None
     less = {"--seconds": "1", "--rate": "50"}

@@ -1,4 +1,4 @@
-"""The camera of docs/examples/camera: checked, refused, shown on its page; tests/processes drives it."""
+"""The camera of docs/examples/camera: checked, refused, shown on its page; tests/processes runs it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onrig.hw.rig import Camera
 from onrig.runtime.camera.main import _UNCHANGED_IMAGE_NS
 from onrig.runtime.policy.session import MAX_WIDTH
 from tests.docs.commands import ROOT
-from tests.lab.rig.seen import EXAMPLE, written
+from tests.lab.rig.seen import EXAMPLE, copy_example
 
 
 def check(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -33,7 +33,7 @@ def test_the_page_states_the_limits_of_the_code() -> None:
         assert images * Camera("front", side, side).values <= MAX_WIDTH
 
 
-def test_it_is_valid_as_it_is() -> None:
+def test_the_shipped_example_is_valid() -> None:
     done = check(EXAMPLE)
     assert done.returncode == 0, done.stderr
 
@@ -50,10 +50,8 @@ def test_it_is_valid_as_it_is() -> None:
         ("import fcntl", "import fcntls", "No module named 'fcntls'"),
     ],
 )
-def test_what_is_wrong_with_a_camera_is_told_before_anything_moves(
-    tmp_path: Path, old: str, new: str, said: str
-) -> None:
-    written(tmp_path)
+def test_camera_mistakes_are_reported_before_anything_moves(tmp_path: Path, old: str, new: str, said: str) -> None:
+    copy_example(tmp_path)
     path = tmp_path / "piped.py"
     path.write_text(path.read_text().replace(old, new))
     done = check(tmp_path)
@@ -61,7 +59,7 @@ def test_what_is_wrong_with_a_camera_is_told_before_anything_moves(
     assert said in done.stderr
 
 
-def test_it_is_formatted_as_the_code_is() -> None:
+def test_the_example_is_formatted_like_the_code() -> None:
     for how in (["check"], ["format", "--check"]):
         command = [sys.executable, "-m", "ruff", *how, "--config", str(ROOT / "pyproject.toml"), str(EXAMPLE)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -32,19 +32,19 @@ OTHERS: Final = {
     ".venv/bin/pip", "plotjuggler", "ps", "python3", "reboot", "scp", "sh", "ssh", "sudo", "systemctl",
     "systemd-analyze", "udevadm", "uname",
 }  # fmt: skip
-"""Programs that are not ours; of ``make`` the target is looked up."""
+"""Third-party programs; for ``make`` the target is looked up."""
 _OPTION: Final = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
 
 
 class Executed(NamedTuple):
-    """A command as it was executed, and where."""
+    """An executed command, and its location."""
 
     words: list[str]
     folder: Path
 
 
 def _ours(command: Command) -> list[str] | None:
-    """The verb and its arguments, or a module's; None for other people's programs."""
+    """The verb and its arguments, or a module's; None for third-party programs."""
     words = command.words
     if words == ["make", "run"]:
         return ["-m", "onrig.tools.cli", "run", "pendulum"]
@@ -81,11 +81,11 @@ def test_the_pages_have_commands() -> None:
 
 
 @pytest.mark.parametrize("command", every_command(), ids=lambda c: c.name)
-def test_what_a_page_tells_to_type_exists(command: Command) -> None:
+def test_commands_on_the_pages_exist(command: Command) -> None:
     ours = _ours(command)
     if ours is None:
         assert command.words[0] in OTHERS, "a program that nobody has looked at"
-        if command.words[0] == "make" and command.page.name == "README.md":  # elsewhere it makes a kernel
+        if command.words[0] == "make" and command.page.name == "README.md":  # on other pages it builds a kernel
             targets = (ROOT / "Makefile").read_text()
             assert re.search(rf"^{command.words[1]}:", targets, re.MULTILINE)
         return
@@ -103,7 +103,7 @@ def test_what_a_page_tells_to_type_exists(command: Command) -> None:
 
 @pytest.fixture(scope="module")
 def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The port of the device that stands behind every port of the documentation."""
+    """The port of the device that represents every port in the documentation."""
     link = tmp_path_factory.mktemp("device") / "link"
     settings = [word for setting in ("device.pace=realtime", *UNHURRIED) for word in ("--set", setting)]
     with process_of("onrig.tools.cli", "twin", "pendulum-hardware", "--link", link, *settings) as twin:
@@ -112,7 +112,7 @@ def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def executed() -> list[Executed]:
-    """What was executed on the pages before."""
+    """Commands executed on earlier pages."""
     return []
 
 
@@ -133,7 +133,7 @@ def test_a_page_can_be_followed_from_top_to_bottom(
     page: Path, tmp_path: Path, device: str, executed: list[Executed]
 ) -> None:
     not_made: list[str] = []
-    """Folders that a command would have made which is not executed, or only in part."""
+    """Folders that would have been created by a command that is not executed, or only in part."""
     folder = tmp_path
     for command in commands_of(page):
         ours = _ours(command)
@@ -166,12 +166,12 @@ def test_a_page_can_be_followed_from_top_to_bottom(
 
 
 def _names(word: str, folder: str) -> bool:
-    """Whether an argument is a folder, or something in it."""
+    """Whether an argument is a folder or inside one."""
     return re.search(rf"(^|=){re.escape(folder)}(/|$)", word) is not None
 
 
 def _made_before(words: list[str], before: Executed, folder: Path) -> bool:
-    """Whether a command of an earlier page did all that this one does; its run is then copied into ``folder``."""
+    """Whether a command of an earlier page did everything that this one does; its run is then copied to ``folder``."""
     if words[0] not in ("check", "experiment", "run") or not set(words) <= set(before.words):
         return False
     if "--dry-run" in set(before.words) - set(words):
@@ -183,7 +183,7 @@ def _made_before(words: list[str], before: Executed, folder: Path) -> bool:
 
 
 def _serve_for_a_moment(arguments: list[str], folder: Path) -> None:
-    """Let a twin come up on one end of a line, and end it."""
+    """Start a twin on one end of a line, and end it."""
     host, end = os.openpty()
     try:
         command = [sys.executable, *(os.ttyname(end) if word == PORT else word for word in arguments)]
@@ -202,7 +202,7 @@ def _serve_for_a_moment(arguments: list[str], folder: Path) -> None:
 
 
 def _expanded(arguments: list[str], folder: Path) -> list[str]:
-    """Wild cards as a shell would, and the one policy that a short run leaves where the page names a late one."""
+    """Expand wildcards as a shell would, and replace any policy named on the page by the only one of a short run."""
     out: list[str] = []
     for word in arguments:
         word = re.sub(r"policies/\d+\.onnx", "policies/1.onnx", word)

@@ -1,4 +1,4 @@
-"""The examples of docs/examples: checked, run to the end, replayed, reported; what they learn is a study's figure."""
+"""The examples of docs/examples: checked, run to the end, replayed, reported; a study measures what they learn."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ BRIEF = (
 
 @pytest.fixture(autouse=True)
 def _apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plants in files are registered for the process, and their trust is in its environment: for one test here."""
+    """Undo after each test: plants in files are registered for the process, and their trust is in its environment."""
     monkeypatch.setattr(registry, "_plugin_files", {group: {} for group in registry.GROUPS})
     monkeypatch.setenv("ONRIG_TRUST", "")
 
 
 @pytest.fixture(params=NAMES)
 def example(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of an example, the working directory."""
+    """A copy of an example as the working directory."""
     name = str(request.param)
     if "mujoco" in (EXAMPLES / name / "run.yaml").read_text():
         pytest.importorskip("mujoco")
@@ -48,7 +48,7 @@ def example(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     return folder
 
 
-def test_it_is_checked_without_a_word(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_accepts_the_example_without_warnings(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "run.yaml"]) == ExitCode.OK
     said = capsys.readouterr()
     assert said.out.startswith("run.yaml: valid: rig ")
@@ -56,9 +56,7 @@ def test_it_is_checked_without_a_word(example: Path, capsys: pytest.CaptureFixtu
     assert main(["experiment", "experiment.yaml", "--dry-run"]) == ExitCode.OK
 
 
-def test_it_runs_to_the_end_replays_bit_for_bit_and_is_reported(
-    example: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_example_runs_replays_bit_for_bit_and_is_reported(example: Path, capfd: pytest.CaptureFixture[str]) -> None:
     settings = [word for setting in (*UNHURRIED, *BRIEF) for word in ("--set", setting)]
     assert main(["run", "run.yaml", "--run-dir", "runs/first", *settings]) == ExitCode.OK, capfd.readouterr().err
     capfd.readouterr()
@@ -69,24 +67,24 @@ def test_it_runs_to_the_end_replays_bit_for_bit_and_is_reported(
     assert (example / "runs/first/report.html").is_file()
 
 
-def test_it_is_drawn(example: Path) -> None:
+def test_the_example_has_a_drawing(example: Path) -> None:
     data = drawing_of(load("run.yaml"))
     assert data["kind"] == {"motor": "wheel", "inverted-double-pendulum": "shapes"}.get(example.name, example.name)
     assert msgspec.json.encode(data)
 
 
-def test_its_readme_says_how_far_it_learned(example: Path) -> None:
+def test_the_readme_states_how_far_the_example_learned(example: Path) -> None:
     text = " ".join((example / "README.md").read_text().split())
     assert re.search(rf"`python -m tests\.studies\.examples {example.name}`, 20\d\d-\d\d-\d\d", text)
     assert re.search(r"\*\*(9|10) of 10 seeds\*\*", text)
 
 
-def test_the_motor_takes_no_python_and_a_cart_pole_80_lines() -> None:
+def test_the_motor_needs_no_python_and_the_cart_pole_at_most_80_lines() -> None:
     assert not list((EXAMPLES / "motor").glob("*.py"))
     assert len((EXAMPLES / "cartpole/plant.py").read_text().splitlines()) <= 80
 
 
-def test_their_python_is_formatted_as_the_code_is() -> None:
+def test_python_files_of_the_examples_are_formatted_like_the_code() -> None:
     for how in (["check"], ["format", "--check"]):
         files = [str(path) for path in EXAMPLES.glob("*/*.py")]
         command = [sys.executable, "-m", "ruff", *how, "--config", str(ROOT / "pyproject.toml"), *files]
@@ -94,7 +92,7 @@ def test_their_python_is_formatted_as_the_code_is() -> None:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_page_of_examples_names_them_all() -> None:
+def test_the_examples_page_lists_all_examples() -> None:
     page = (EXAMPLES / "README.md").read_text()
     for folder in EXAMPLES.iterdir():
         if folder.is_dir() and folder.name != "__pycache__":

@@ -1,4 +1,4 @@
-"""The pieces of docs/extending.md, as an installed package, as files beside a configuration, and in Onrig's tree."""
+"""The pieces of docs/extending.md, as an installed package, as files next to a configuration, and in Onrig's tree."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ blocks:
 
 
 class Lab:
-    """A folder with the configuration, and what runs in it."""
+    """A folder with the configuration, and the pieces that run in it."""
 
     def __init__(self, folder: Path, site: Path | None) -> None:
         self.folder = folder
@@ -96,7 +96,7 @@ def written(folder: Path, names: list[str]) -> Path:
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Lab:
-    """The pieces as an installed package, and a finished run of them."""
+    """The pieces as an installed package, and a finished run with them."""
     folder = tmp_path_factory.mktemp("package")
     site, source = folder / "site", written(folder / "source", [*PIECES, "pyproject.toml"])
     install = ["pip", "install", "-q", "--no-index", "--no-deps", "--no-build-isolation", "--target", str(site)]
@@ -110,20 +110,20 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Lab:
 
 @pytest.fixture
 def files(tmp_path: Path) -> Lab:
-    """The pieces as files beside the configuration."""
+    """The pieces as files next to the configuration."""
     return Lab(written(tmp_path / "files", [*PIECES, "lab.yaml"]), None)
 
 
 pytestmark = pytest.mark.usefixtures("no_plots")
 
 
-def test_the_page_has_a_piece_of_each_kind() -> None:
+def test_the_page_has_one_piece_of_each_kind() -> None:
     assert sorted(PIECES) == ["dullest.py", "fourier.py", "newest.py", "oscillator.py"]
     points = tomllib.loads(BLOCKS["pyproject.toml"])["project"]["entry-points"]
     assert [*points] == ["onrig.algorithms", "onrig.samplers", "onrig.retentions", "onrig.plants", "onrig.drawings"]
 
 
-def test_the_examples_are_formatted_as_the_code_is(tmp_path: Path) -> None:
+def test_the_examples_are_formatted_like_the_code(tmp_path: Path) -> None:
     folder = written(tmp_path, PIECES)
     for how in (["check"], ["format", "--check"]):
         command = [sys.executable, "-m", "ruff", *how, "--config", str(ROOT / "pyproject.toml"), str(folder)]
@@ -151,7 +151,7 @@ def test_a_package_is_checked_replayed_and_shown(package: Lab) -> None:
     assert {p["name"] for p in pieces} == {"fourier", "Newest", "Dullest", "oscillator"}
 
 
-def test_a_package_that_has_changed_is_not_what_ran(package: Lab) -> None:
+def test_replay_refuses_a_package_that_has_changed(package: Lab) -> None:
     module = package.folder / "site" / "my_lab" / "newest.py"
     before = module.read_text()
     try:
@@ -162,7 +162,7 @@ def test_a_package_that_has_changed_is_not_what_ran(package: Lab) -> None:
     assert re.search(r"'\w+' of \w+ was my-lab 1\.0 \(sha256 \w+\) and is my-lab 1\.0 \(sha256 \w+\) here", message)
 
 
-def test_files_resume_after_a_kill_to_the_bits_of_the_package(files: Lab, package: Lab) -> None:
+def test_files_resume_after_a_kill_to_the_same_bits_as_the_package(files: Lab, package: Lab) -> None:
     assert ": valid" in files.onrig("check", "lab.yaml")
     files.kill_in_mid_run()
     refused = files.onrig("run", "--resume", "run", code=2)
@@ -178,7 +178,7 @@ def test_files_resume_after_a_kill_to_the_bits_of_the_package(files: Lab, packag
     assert "dullest.py' has changed since the run began" in files.onrig("replay", "run", "--trust", code=2)
 
 
-def test_an_error_in_a_file_is_what_the_user_reads(files: Lab) -> None:
+def test_an_error_in_a_file_is_shown_to_the_user(files: Lab) -> None:
     path = files.folder / "dullest.py"
     path.write_text(path.read_text().replace("self._error[slot] = np.inf", "self._error[slot] = self.nothing"))
     line = path.read_text()[: path.read_text().index("self.nothing")].count("\n") + 1
@@ -186,7 +186,7 @@ def test_an_error_in_a_file_is_what_the_user_reads(files: Lab) -> None:
     assert re.search(rf"'Dullest' of retentions raises AttributeError: .* \(\S+/dullest\.py, line {line}\)", message)
 
 
-def test_in_the_tree_they_train_side_by_side(tmp_path: Path) -> None:
+def test_pieces_moved_into_the_tree_train_together(tmp_path: Path) -> None:
     for name in ("runtime", "hw", "sim", "learner", "configs", "tools"):
         shutil.copytree(ROOT / name, tmp_path / "onrig" / name, ignore=shutil.ignore_patterns("__pycache__"))
     written(tmp_path / "onrig" / "learner" / "lab", PIECES)

@@ -1,4 +1,4 @@
-"""The reward term, the device over TCP and the input transform of docs/extending.md, from outside."""
+"""The reward term, the device over TCP and the input transform of docs/extending.md, as third-party code."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=["package", "file"])
 def how(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The examples as packages on the path, or as files beside the run; this folder is the working directory."""
+    """The examples as packages on the path, or as files next to the run; this folder is the working directory."""
     monkeypatch.chdir(tmp_path)
     if request.param == "package":
         monkeypatch.setenv("PYTHONPATH", str(request.getfixturevalue("installed")))
@@ -36,7 +36,7 @@ def how(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def written(folder: Path, how: str, **changes: object) -> Path:
-    """The run of the page, with what its text says of the other two."""
+    """The run of the page, with its examples of the other two pieces."""
     run: dict[str, Any] = yaml.safe_load(outside.block("A reward term", "yaml"))
     run["task"]["inputs"] = [
         {"observation": "angle", "form": {"kind": "bins", "width": 0.2}},
@@ -70,7 +70,7 @@ def finished() -> dict[str, Path]:
 
 @pytest.fixture
 def uninterrupted(how: str, tmp_path: Path, finished: dict[str, Path]) -> Path:
-    """Folder of the run, which is made once for each way of bringing the examples."""
+    """Folder of the run, made once for each way of providing the examples."""
     run = written(tmp_path, how)
     if how not in finished:
         assert ": valid" in onrig("check", run)
@@ -81,7 +81,7 @@ def uninterrupted(how: str, tmp_path: Path, finished: dict[str, Path]) -> Path:
 
 def assert_replays(folder: Path, how: str) -> None:
     told = run_verb("replay", folder, *trust(how))
-    assert told.returncode in (0, 6), told.stderr  # 6: a cut log lacks its last chunk
+    assert told.returncode in (0, 6), told.stderr  # 6: a truncated log lacks its last chunk
     assert re.search(r"ticks that differ +0\n", told.stdout), told.stdout + told.stderr
 
 
@@ -89,7 +89,7 @@ def trust(how: str) -> list[str]:
     return ["--trust"] if how == "file" else []
 
 
-def test_term_and_transform_run_and_replay(how: str, uninterrupted: Path) -> None:
+def test_terms_and_transforms_run_and_replay(how: str, uninterrupted: Path) -> None:
     assert_replays(uninterrupted, how)
     pieces = json.loads((uninterrupted / "meta.json").read_text())["pieces"]
     assert {(piece["group"], piece["name"]) for piece in pieces} == {
@@ -99,12 +99,12 @@ def test_term_and_transform_run_and_replay(how: str, uninterrupted: Path) -> Non
 
 
 def rows(folder: Path) -> list[str]:
-    """The rows of ``episodes.csv`` without their times: the device's clock went on while the run was dead."""
+    """The rows of ``episodes.csv`` without their times: the device's clock continued while the run was dead."""
     return [line.rpartition(",")[0] for line in (folder / "episodes.csv").read_text().splitlines()]
 
 
 @pytest.mark.parametrize("how", ["file", pytest.param("package", marks=pytest.mark.study)], indirect=True)
-def test_a_run_on_tcp_resumes_after_a_kill_to_the_bits_of_one_on_a_pty(
+def test_a_tcp_run_resumes_after_a_kill_to_the_same_bits_as_a_pty_run(
     how: str, uninterrupted: Path, tmp_path: Path
 ) -> None:
     link, folder = tmp_path / "link", tmp_path / "tcp"
@@ -128,13 +128,13 @@ def test_a_run_on_tcp_resumes_after_a_kill_to_the_bits_of_one_on_a_pty(
 
 
 @pytest.mark.parametrize("how", ["package"], indirect=True)
-def test_their_settings_are_told_like_built_in_ones(how: str) -> None:
+def test_settings_of_the_examples_are_documented_like_built_in_ones(how: str) -> None:
     assert "Half the cost of hanging still." in onrig("settings", "task.reward")
     assert "Timeout of the connection." in onrig("settings", "device.transport")
     assert "In the unit of the observation." in onrig("settings", "task.inputs")
 
 
-def test_the_examples_are_formatted_as_the_code_is(tmp_path: Path) -> None:
+def test_the_examples_are_formatted_like_the_code(tmp_path: Path) -> None:
     outside.write_files(tmp_path)
     for command in (["check"], ["format", "--check"]):
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What pages, the Makefile and the container import, exists: no tool that renames looks there."""
+"""Modules imported by pages, the Makefile and the container exist: refactoring tools do not check them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def exists(module: str, name: str) -> bool:
     return hasattr(importlib.import_module(module), name) or importlib.util.find_spec(f"{module}.{name}") is not None
 
 
-def test_what_they_import_exists() -> None:
+def test_imported_names_exist() -> None:
     missing = [
         f"{file}: {module} has no {name}"
         for file, text in texts()

@@ -1,4 +1,4 @@
-"""The trials behind the published pages: there, readable by this version, and small enough for the repository."""
+"""The trials behind the published pages: present, readable by this version, and small enough for the repository."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_BYTES = 20_000_000
 
 
 @pytest.mark.parametrize("folder", KEPT, ids=lambda folder: folder.name)
-def test_a_page_can_be_drawn_again_from_what_is_kept(folder: Path) -> None:
+def test_a_page_can_be_redrawn_from_the_kept_trials(folder: Path) -> None:
     assert read_spec(folder).name == folder.name
     assert (PAGES / f"{folder.name}.md").exists()
     for cell in read_cells(folder):

@@ -10,7 +10,7 @@ from onrig.learner.sac_settings import SacConfig
 PAGE = Path(__file__).parents[2] / "docs" / "methods.md"
 
 
-def test_the_table_of_sac_s_family_has_the_defaults_of_its_sections() -> None:
+def test_the_table_of_the_sac_family_has_the_defaults_of_its_sections() -> None:
     rows = [line.strip("| ").split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
     head = next(row for row in rows if row[0] == "option")
     names = [name.strip("`") for name in head[2:]]

@@ -40,14 +40,14 @@ def test_every_cell_runs_in_order(tmp_path: Path) -> None:
     assert any("experiences at its start" in line for line in lines)
 
 
-def test_it_is_kept_without_outputs() -> None:
+def test_the_notebook_is_stored_without_outputs() -> None:
     for cell in json.loads(NOTEBOOK.read_text())["cells"]:
         if cell["cell_type"] == "code":
             assert cell["outputs"] == []
             assert cell["execution_count"] is None
 
 
-def test_its_code_is_formatted_as_ours(tmp_path: Path) -> None:
+def test_the_notebooks_code_is_formatted_like_ours(tmp_path: Path) -> None:
     for n, code in enumerate(cells("code")):
         (tmp_path / f"cell_{n}.py").write_text(code + "\n")
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The numbers of docs/overview.md, beside the run that the page takes them from."""
+"""The numbers of docs/overview.md, compared with the run that they come from."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "overview.md"
 TICK = 460
 
 
-def test_the_sample_of_the_overview_is_that_of_the_run(tmp_path: Path) -> None:
+def test_the_sample_in_the_overview_comes_from_the_run(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "onrig.tools.cli", "run", "pendulum", "--set", "episodes=2", "--run-dir", "one"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=120)
     rig = load_run("pendulum").rig

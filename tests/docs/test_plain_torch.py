@@ -1,4 +1,4 @@
-"""The algorithm of docs/plain-torch.md, as a file beside its run."""
+"""The algorithm of docs/plain-torch.md, as a file next to its run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_it_learns_on_a_rig_and_replays(lab: Path) -> None:
     assert len(learned) > 2, "no policy beyond the first"
 
 
-def test_an_algorithm_that_promises_every_bit_is_held_to_it(lab: Path) -> None:
+def test_an_algorithm_that_claims_bit_identical_trials_is_held_to_it(lab: Path) -> None:
     path, bits = lab / "twin_ddpg.py", "errors[0].detach().numpy()"
     path.write_text(
         path.read_text()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.commands import ROOT
-from tests.lab.rig.driven import EXAMPLE, Motor, motor, written
+from tests.lab.rig.driven import EXAMPLE, Motor, copy_example, motor
 
 
 @pytest.fixture
@@ -32,8 +32,8 @@ def changed(folder: Path, file: str, old: str, new: str) -> None:
     path.write_text(path.read_text().replace(old, new))
 
 
-def test_it_is_checked_and_what_its_lease_is_worth_is_told(tmp_path: Path) -> None:
-    written(tmp_path)
+def test_the_example_is_checked_and_the_value_of_its_lease_is_reported(tmp_path: Path) -> None:
+    copy_example(tmp_path)
     done = onrig(tmp_path, "/dev/none", "check", "run.yaml")
     assert done.returncode == 0, done.stderr
     assert "device on driver 'motor'" in done.stdout
@@ -55,18 +55,18 @@ def test_it_is_checked_and_what_its_lease_is_worth_is_told(tmp_path: Path) -> No
         ("run.yaml", "port: $MOTOR_PORT", "prot: x", "prot"),
     ],
 )
-def test_what_is_wrong_with_a_driver_is_told_before_anything_moves(
+def test_driver_mistakes_are_reported_before_anything_moves(
     tmp_path: Path, file: str, old: str, new: str, said: str
 ) -> None:
-    written(tmp_path)
+    copy_example(tmp_path)
     changed(tmp_path, file, old, new)
     done = onrig(tmp_path, "/dev/none", "check", "run.yaml")
     assert done.returncode == 2
     assert said in done.stderr
 
 
-def test_disarm_starts_the_driver_and_a_driver_that_does_not_start_is_told(tmp_path: Path, controller: Motor) -> None:
-    written(tmp_path)
+def test_disarm_starts_the_driver_and_reports_one_that_does_not_start(tmp_path: Path, controller: Motor) -> None:
+    copy_example(tmp_path)
     done = onrig(tmp_path, controller.port, "disarm", "run.yaml")
     assert done.returncode == 0, done.stderr
     assert "device 'motor' is disarmed, confirmed by a state frame" in done.stdout
@@ -76,14 +76,14 @@ def test_disarm_starts_the_driver_and_a_driver_that_does_not_start_is_told(tmp_p
     assert "lease" not in done.stderr, "which nothing keeps"
 
 
-def test_it_keeps_rules_that_no_delay_of_a_busy_machine_breaks(tmp_path: Path, controller: Motor) -> None:
-    written(tmp_path)
+def test_the_example_keeps_the_rules_that_a_busy_machine_cannot_break(tmp_path: Path, controller: Motor) -> None:
+    copy_example(tmp_path)
     done = onrig(tmp_path, controller.port, "conformance", "run.yaml", "--yes", "--only", "P29")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 failed" in done.stdout
 
 
-def test_it_is_formatted_as_the_code_is() -> None:
+def test_the_example_is_formatted_like_the_code() -> None:
     for how in (["check"], ["format", "--check"]):
         command = [sys.executable, "-m", "ruff", *how, "--config", str(ROOT / "pyproject.toml"), str(EXAMPLE)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -18,7 +18,7 @@ PAGES = sorted(
     if path.name != "CHANGELOG.md"
 )
 PAPER_BY_NUMBER = re.compile(r"(?<!\d )(?<![\w.,#:\-/=])00[0-4](?=(?:'s)?(?: |$|[,.;:)](?:\s|$|§)))")
-"""A number that only stands for a paper where a list of papers is at hand; thousands and colours are none."""
+"""A number that names a paper, which needs a list of papers; thousands and colours do not match."""
 PAGES_ELSEWHERE = re.compile(r"\b(?:METHODS|ARCHITECTURE|TRAPS|SEAMS|HOUSE|INTERFACE)\b")
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)(?:#[^)]*)?\)")
 NAMED_PATH = re.compile(
@@ -33,7 +33,7 @@ def texts() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("pattern", [PAPER_BY_NUMBER, PAGES_ELSEWHERE], ids=["papers by number", "pages elsewhere"])
-def test_nothing_refers_to_what_its_readers_do_not_have(pattern: re.Pattern[str]) -> None:
+def test_no_text_refers_to_what_its_readers_cannot_see(pattern: re.Pattern[str]) -> None:
     found = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
         for path in texts()
@@ -44,7 +44,7 @@ def test_nothing_refers_to_what_its_readers_do_not_have(pattern: re.Pattern[str]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_what_a_page_links_to_or_names_is_there(page: Path) -> None:
+def test_links_and_paths_on_a_page_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     linked = {target: page.parent / target for target in LINK.findall(text)}
     named = NAMED_PATH.findall(text)
@@ -67,5 +67,5 @@ def test_what_a_page_links_to_or_names_is_there(page: Path) -> None:
         ("learner-000.npz", False),
     ],
 )
-def test_papers_by_number_are_told_from_numbers(line: str, refers: bool) -> None:
+def test_paper_numbers_are_distinguished_from_other_numbers(line: str, refers: bool) -> None:
     assert bool(PAPER_BY_NUMBER.search(line)) is refers

@@ -1,4 +1,4 @@
-"""The rewards of docs/your-rig.md are tasks of rigs as their first lines describe them."""
+"""The rewards of docs/your-rig.md are valid tasks for the rigs described in their first lines."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def rig_of(name: str, observations: str, actuator: str) -> Rig:
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=[block[0] for block in BLOCKS])
-def test_a_reward_of_the_page_is_a_task(block: tuple[str, str, str, str]) -> None:
+def test_a_reward_on_the_page_is_a_valid_task(block: tuple[str, str, str, str]) -> None:
     rig = rig_of(*block[:3])
     task = convert({"name": "page", "episode_s": 4.0, "start": {}, **yaml.safe_load(block[3])}, Task)
     assert task_problems(task, rig) == []
@@ -42,13 +42,13 @@ def test_a_reward_of_the_page_is_a_task(block: tuple[str, str, str, str]) -> Non
         assert not early_end(task, rig, 200, 0.95).is_profitable
 
 
-def test_the_page_has_three_rewards_and_tells_the_language() -> None:
+def test_the_page_has_three_rewards_and_describes_the_language() -> None:
     assert [block[0] for block in BLOCKS] == ["motor", "cartpole", "beam"]
     assert {name for name in FUNCTIONS if f"{name}" in PAGE} == set(FUNCTIONS)
     for limit in (f"{MAX_LENGTH} characters", f"{MAX_NODES} operations", f"{MAX_DEPTH} nested levels"):
         assert limit in PAGE
 
 
-def test_the_table_names_every_term() -> None:
+def test_the_table_lists_every_term() -> None:
     table = (ROOT / "configs" / "README.md").read_text(encoding="utf-8")
     assert [kind for kind in builtin_names(REWARDS) if f"| `{kind}` | " not in table] == []

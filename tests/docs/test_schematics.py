@@ -1,4 +1,4 @@
-"""Pins have one home, the firmware's headers: schematics and tables agree with them."""
+"""Pins are defined once, in the firmware's headers: schematics and tables agree with them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 RIGS = {"pendulum": 0, "magman": 1}
-"""Place of each rig in the table of docs/wiring.md."""
+"""Position of each rig in the table of docs/wiring.md."""
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def test_no_two_signals_share_a_pin(rig: str, schematics: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("rig", RIGS)
-def test_the_schematic_is_the_one_that_the_program_draws(rig: str, schematics: ModuleType, tmp_path: Path) -> None:
+def test_the_committed_schematic_is_what_the_program_draws(rig: str, schematics: ModuleType, tmp_path: Path) -> None:
     getattr(schematics, f"draw_{rig}")().save(str(tmp_path / "drawn.svg"))
     drawn, kept = ((path).read_text() for path in (tmp_path / "drawn.svg", ROOT / "docs" / "wiring" / f"{rig}.svg"))
     assert re.findall(r">([^<>]+)</", drawn) == re.findall(r">([^<>]+)</", kept)

@@ -1,4 +1,4 @@
-"""Tables in the documentation list what the code has."""
+"""Tables in the documentation match the code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.docs.commands_page import page
 _WHO = {Rearm.RUN: "the run itself", Rearm.PERSON: "a person", Rearm.NEVER: "nobody"}
 
 
-def test_every_fault_is_listed_as_the_program_knows_it() -> None:
+def test_every_fault_is_listed_as_in_the_code() -> None:
     rows = [
         f"| `{fault}` | {entry.cause} | {entry.hint} | {_WHO[entry.rearm]} | {entry.code.value} |"
         for fault, entry in FAULTS.items()
@@ -28,12 +28,12 @@ def test_every_column_of_episodes_csv_is_explained() -> None:
     assert tuple(re.findall(r"`(\w+)`", cells)) == COLUMNS
 
 
-def test_the_page_of_commands_is_what_the_verbs_say() -> None:
+def test_the_commands_page_matches_the_help_of_the_verbs() -> None:
     told = "python -m tests.docs.commands_page > docs/commands.md"
     assert (ROOT / "docs" / "commands.md").read_text(encoding="utf-8") == page(), told
 
 
-def test_the_readme_is_short_and_every_page_is_in_the_index() -> None:
+def test_the_readme_is_short_and_the_index_lists_every_page() -> None:
     assert len((ROOT / "README.md").read_bytes()) <= 8000
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     pages = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}

@@ -30,7 +30,7 @@ def example(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return importlib.import_module(request.param)
 
 
-def test_each_is_short() -> None:
+def test_each_example_is_short() -> None:
     for path in FOLDER.glob("*.py"):
         assert len(path.read_text().splitlines()) <= MOST_LINES, path
 
@@ -65,7 +65,7 @@ def test_sac_on_the_memory_of_a_rig(example: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("example", ["off_line"], indirect=True)
 @pytest.mark.skipif(not hasattr(onrig, "open_run"), reason="needs onrig.open_run")
-def test_td3_off_line(example: Any, tmp_path: Path) -> None:
+def test_td3_offline(example: Any, tmp_path: Path) -> None:
     with Run(tmp_path / "run", "pendulum", "episodes=2", "evaluate_every=0", "task.episode_s=2") as run:
         assert run.ended(PATIENCE_S) == ExitCode.OK
     example.main(tmp_path / "run", tmp_path / "policy.onnx", updates=20)

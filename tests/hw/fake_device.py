@@ -1,4 +1,4 @@
-"""A device in a few lines, on virtual time: answers requests, emits what a test queues, fails on demand."""
+"""A minimal device, in virtual time: answers requests, emits what a test queues, fails on demand."""
 
 from collections.abc import Callable
 
@@ -59,23 +59,23 @@ def channels_of(rig: Rig) -> tuple[Channel, ...]:
 
 
 class FakeDevice:
-    """The other end of a LoopbackTransport (``line``); ``acted`` lists each operation it really carried out."""
+    """The other end of a LoopbackTransport (``line``); ``acted`` lists each operation actually executed."""
 
     def __init__(self, rig: Rig, clock: VirtualClock) -> None:
         self.hello = hello_of(rig)
         self.channels = channels_of(rig)
         self.results: dict[Op, Result] = {}
         self.deaf_for = 0
-        """So many frames from the host get lost before they arrive."""
+        """Number of frames from the host that are lost before they arrive."""
         self.mute_for = 0
-        """So many responses get lost on their way to the host."""
+        """Number of responses that are lost on their way to the host."""
         self.before_response: list[State] = []
         self.next_frame = 1
         self.acted: list[tuple[Op, bytes]] = []
         self.request_ids: list[int] = []
         self.commands: list[Command] = []
         self.arrivals: list[tuple[int, bytes]] = []
-        """(device's sending time in ns, bytes) to come, in order."""
+        """Pending (device's sending time in ns, bytes), in order."""
         self.babble: Callable[[], bytes] | None = None
         self.line = LoopbackTransport(self._handle, self._wait, "fake")
         self._clock = clock
@@ -88,7 +88,7 @@ class FakeDevice:
         return encode_frame(self._states.encode(state))
 
     def send(self, *states: State) -> None:
-        """Have state frames arrive at once."""
+        """Let state frames arrive at once."""
         self.send_raw(b"".join(self.wire(state) for state in states))
 
     def send_raw(self, data: bytes) -> None:
@@ -143,7 +143,7 @@ class FakeDevice:
 
 
 def state_of(frame: int, t_us: int | None = None, fault: int = 0) -> State:
-    """A state frame of the pendulum, on the grid unless told otherwise."""
+    """A state frame of the pendulum, on the grid by default."""
     return State(
         frame=frame,
         t_us=frame * PERIOD_US if t_us is None else t_us,

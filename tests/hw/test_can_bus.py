@@ -20,7 +20,7 @@ SECOND_NS = 1_000_000_000
 
 @pytest.fixture
 def ends(request: pytest.FixtureRequest) -> Iterator[tuple[CanTransport, CanTransport]]:
-    """The host's and the device's."""
+    """The host's bus and the device's."""
     line = Can(channel=request.node.name, interface="virtual")
     both = line.open_end(line.command_id, line.state_id), line.open_end(line.state_id, line.command_id)
     yield both
@@ -29,7 +29,7 @@ def ends(request: pytest.FixtureRequest) -> Iterator[tuple[CanTransport, CanTran
 
 
 @given(st.binary(max_size=400), st.booleans())
-def test_bytes_are_cut_into_payloads_that_can_carries_as_they_are(data: bytes, fd: bool) -> None:
+def test_bytes_are_split_into_payloads_that_can_carries_unchanged(data: bytes, fd: bool) -> None:
     cut = list(split_payloads(data, fd=fd))
     assert b"".join(cut) == data
     lengths = {*range(1, 9), 12, 16, 20, 24, 32, 48, 64} if fd else {*range(1, 9)}
@@ -37,7 +37,7 @@ def test_bytes_are_cut_into_payloads_that_can_carries_as_they_are(data: bytes, f
     assert all(len(piece) == (64 if fd else 8) for piece in cut[: len(data) // (64 if fd else 8)])
 
 
-def test_bytes_pass_in_both_directions_and_neither_end_hears_itself(ends: tuple[CanTransport, CanTransport]) -> None:
+def test_bytes_pass_in_both_directions_without_echo(ends: tuple[CanTransport, CanTransport]) -> None:
     host, device = ends
     assert host.write(bytes(range(50))) == 50
     assert host.read(0) == b""
@@ -46,7 +46,7 @@ def test_bytes_pass_in_both_directions_and_neither_end_hears_itself(ends: tuple[
     assert host.read(SECOND_NS) == b"answer of the device"
 
 
-def test_other_traffic_neither_disturbs_nor_hides_what_comes_after_it(
+def test_other_traffic_neither_disturbs_nor_hides_later_frames(
     ends: tuple[CanTransport, CanTransport], request: pytest.FixtureRequest
 ) -> None:
     host, device = ends
@@ -77,7 +77,7 @@ def test_a_read_ends_at_its_deadline_whatever_else_is_on_the_bus(
     assert waits == pytest.approx([1e-3, 0.6e-3, 0.2e-3, 0.0])
 
 
-def test_a_full_buffer_takes_what_fits_and_a_bus_that_is_gone_closes_the_line(
+def test_a_full_buffer_takes_what_fits_and_a_vanished_bus_closes_the_line(
     ends: tuple[CanTransport, CanTransport], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host, _ = ends
@@ -103,7 +103,7 @@ def test_a_full_buffer_takes_what_fits_and_a_bus_that_is_gone_closes_the_line(
         host.read(0)
 
 
-def test_a_line_that_was_closed_says_so(ends: tuple[CanTransport, CanTransport]) -> None:
+def test_a_closed_line_reports_that_it_is_closed(ends: tuple[CanTransport, CanTransport]) -> None:
     host, _ = ends
     host.close()
     host.close()
@@ -113,7 +113,7 @@ def test_a_line_that_was_closed_says_so(ends: tuple[CanTransport, CanTransport])
         host.write(b"x")
 
 
-def test_a_bus_that_is_not_there_is_one_line() -> None:
+def test_a_missing_bus_is_reported_in_one_line() -> None:
     with pytest.raises(LinkError, match="socketcan:nocan0: cannot be opened"):
         Can(channel="nocan0").open()
     with pytest.raises(LinkError, match="telepathy:x: cannot be opened"):
@@ -127,12 +127,12 @@ def test_a_bus_that_is_not_there_is_one_line() -> None:
         ({"command_id": 0x800}, "0x800 has more than 11 bits: set extended"),
     ],
 )
-def test_ids_that_the_bus_cannot_tell_apart_are_refused(settings: dict[str, int], said: str) -> None:
+def test_ids_that_the_bus_cannot_distinguish_are_refused(settings: dict[str, int], said: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=said):
         msgspec.convert({"kind": "can", "channel": "can0", **settings}, Can)
 
 
-def test_a_frame_takes_its_longest_time_with_all_stuff_bits() -> None:
+def test_a_frame_takes_longest_with_all_stuff_bits() -> None:
     assert Can(channel="can0", bitrate=1_000_000).duration_us([48, 16]) == 8 * 135
     extended = Can(channel="can0", bitrate=1_000_000, extended=True)
     assert extended.duration_us([48, 16]) == 8 * 160

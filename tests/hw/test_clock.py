@@ -1,4 +1,4 @@
-"""The map from device time to host time, on synthetic receipts."""
+"""The map from device time to host time, on synthetic receive times."""
 
 import random
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ BOOTED_NS = 7_000_000_000
 def receipts(
     n: int, rate_hz: int, *, drift_ppm: float = 0.0, late: float = 0.0, time_scale: float = 1.0, seed: int = 1
 ) -> Iterator[tuple[int, int, float]]:
-    """Yield (device time us, receipt ns, receipt of a frame not held up): 100 us of jitter, ``late`` of them by ms."""
+    """Yield (device time us, receive time ns, the same without delays): 100 us of jitter, ``late`` of them by ms."""
     rng = random.Random(seed)
     for k in range(1, n + 1):
         t_us = k * 1_000_000 // rate_hz

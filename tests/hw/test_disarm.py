@@ -34,12 +34,12 @@ def safe(frame: int) -> State:
 
 
 def stream(device: FakeDevice, *states: State) -> None:
-    """Frames to come, one every 20 ms, once the line has been opened."""
+    """Pending frames, one every 20 ms, once the line has been opened."""
     begin_ns = device._clock.monotonic_ns()
     device.arrivals += [(begin_ns + 20_000_000 * n, device.wire(s)) for n, s in enumerate(states, 1)]
 
 
-def test_a_frame_that_is_no_longer_armed_shows_it(device: FakeDevice, clock: VirtualClock) -> None:
+def test_a_frame_that_is_no_longer_armed_confirms_the_disarm(device: FakeDevice, clock: VirtualClock) -> None:
     device.before_response = [state_of(7)]
     stream(device, state_of(8), safe(9))
     assert disarm(device.line, clock) == DisarmConfirmation("pendulum", was_configured=False)
@@ -47,7 +47,7 @@ def test_a_frame_that_is_no_longer_armed_shows_it(device: FakeDevice, clock: Vir
 
 
 @pytest.mark.rules("H202", "H610")
-def test_an_answer_without_a_frame_that_shows_it_is_not_believed(device: FakeDevice, clock: VirtualClock) -> None:
+def test_a_response_without_a_confirming_frame_is_not_believed(device: FakeDevice, clock: VirtualClock) -> None:
     stream(device, *(state_of(n) for n in range(1, 500)))
     with pytest.raises(LinkError, match="answered DISARM, but no state frame shows its safe output in force"):
         disarm(device.line, clock)
@@ -56,7 +56,7 @@ def test_an_answer_without_a_frame_that_shows_it_is_not_believed(device: FakeDev
 
 @pytest.mark.parametrize("fault", [0, Status.FAULT])
 @pytest.mark.rules("H202", "H629")
-def test_a_device_whose_outputs_contradict_its_status_is_not_safe_and_says_so(
+def test_a_device_whose_outputs_contradict_its_status_is_reported_as_not_safe(
     device: FakeDevice, clock: VirtualClock, fault: int
 ) -> None:
     stuck = state_of(1)._replace(status=SAFE | fault, u_start=(30_000,), u_end=(30_000,))
@@ -65,13 +65,13 @@ def test_a_device_whose_outputs_contradict_its_status_is_not_safe_and_says_so(
         disarm(device.line, clock)
 
 
-def test_disarmed_with_another_than_the_safe_output_is_not_safe(device: FakeDevice, clock: VirtualClock) -> None:
+def test_disarmed_with_an_output_other_than_the_safe_one_is_not_safe(device: FakeDevice, clock: VirtualClock) -> None:
     stream(device, *(state_of(n)._replace(status=0) for n in range(1, 500)))
     with pytest.raises(LinkError, match="no state frame shows its safe output in force"):
         disarm(device.line, clock)
 
 
-def test_a_device_that_was_just_powered_up_is_configured_to_send_the_frame(clock: VirtualClock) -> None:
+def test_a_freshly_powered_device_is_configured_to_send_the_frame(clock: VirtualClock) -> None:
     config = load("pendulum")
     device = TwinDevice(config.rig, twin_options(config), config.task.start)
     assert disarm(LoopbackDevice(device, clock).transport, clock) == DisarmConfirmation("pendulum", was_configured=True)
@@ -79,20 +79,20 @@ def test_a_device_that_was_just_powered_up_is_configured_to_send_the_frame(clock
 
 
 @pytest.mark.rules("H611")
-def test_so_is_a_simulator_whose_time_stands_still(clock: VirtualClock) -> None:
+def test_a_simulator_whose_time_does_not_advance_is_also_configured(clock: VirtualClock) -> None:
     config = load("pendulum")
     device = TwinDevice(config.rig, twin_options(config), config.task.start, time_scale=0.0)
     assert disarm(LoopbackDevice(device, clock).transport, clock) == DisarmConfirmation("pendulum", was_configured=True)
 
 
-def test_a_device_that_sends_no_frame_for_all_that_is_unconfirmed(device: FakeDevice, clock: VirtualClock) -> None:
+def test_a_device_that_still_sends_no_frame_is_unconfirmed(device: FakeDevice, clock: VirtualClock) -> None:
     with pytest.raises(LinkError, match="but no state frame arrived"):
         disarm(device.line, clock)
     assert [op for op, _ in device.acted] == [*ASKED, Op.CONFIGURE]
 
 
-def test_the_answer_to_an_older_request_is_not_taken_for_ours(device: FakeDevice, clock: VirtualClock) -> None:
-    for _ in range(2):  # the same request, byte for byte: without a hello it would not be carried out
+def test_a_response_to_an_older_request_is_not_taken_for_ours(device: FakeDevice, clock: VirtualClock) -> None:
+    for _ in range(2):  # the same request, byte for byte: without a hello it would not be executed
         stream(device, safe(1), safe(2), safe(3))
         disarm(device.line, clock)
     assert [op for op, _ in device.acted] == [*ASKED, *ASKED]
@@ -113,13 +113,13 @@ def test_a_silent_line_is_given_up(device: FakeDevice, clock: VirtualClock) -> N
     assert clock.monotonic_ns() - before == pytest.approx(2_000_000_000, rel=0.1)
 
 
-def test_a_device_that_refuses_is_not_called_disarmed(device: FakeDevice, clock: VirtualClock) -> None:
+def test_a_device_that_refuses_is_not_reported_disarmed(device: FakeDevice, clock: VirtualClock) -> None:
     device.results[Op.DISARM] = Result.UNKNOWN_OP
     with pytest.raises(LinkError, match="did not answer DISARM"):
         disarm(device.line, clock)
 
 
-def test_garbage_on_the_line_is_no_answer(device: FakeDevice, clock: VirtualClock) -> None:
+def test_garbage_on_the_line_is_not_a_response(device: FakeDevice, clock: VirtualClock) -> None:
     device.deaf_for = 10_000
     device.babble = lambda: b"\x00\x07garbage\x00"
     with pytest.raises(LinkError):

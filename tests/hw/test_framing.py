@@ -1,4 +1,4 @@
-"""Behaviour of frames and of the reader that finds them in a byte stream."""
+"""Frames, and the reader that finds them in a byte stream."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -44,7 +44,7 @@ def test_every_body_survives_the_wire(body: bytes) -> None:
 
 @settings(max_examples=60)
 @given(bodies)
-def test_zeros_stand_only_at_both_ends_of_a_frame(body: bytes) -> None:
+def test_zeros_occur_only_at_both_ends_of_a_frame(body: bytes) -> None:
     wire = encode_frame(body)
     assert wire[0] == wire[-1] == 0
     assert 0 not in wire[1:-1]
@@ -80,14 +80,14 @@ def test_an_empty_body_is_refused() -> None:
         (b"\x02" * (MAX_CHUNK_BYTES + 1), FrameTooLongError),
     ],
 )
-def test_a_chunk_that_is_no_frame_says_why(chunk: bytes, error: type[FrameError]) -> None:
+def test_an_invalid_chunk_reports_the_reason(chunk: bytes, error: type[FrameError]) -> None:
     with pytest.raises(error):
         decode_frame(chunk)
 
 
 @settings(max_examples=60)
 @given(bodies, st.integers(0), st.integers(1, 255))
-def test_any_altered_byte_of_a_frame_is_noticed(body: bytes, where: int, bits: int) -> None:
+def test_any_altered_byte_of_a_frame_is_detected(body: bytes, where: int, bits: int) -> None:
     wire = bytearray(encode_frame(body))
     at = 1 + where % (len(wire) - 2)
     wire[at] ^= bits
@@ -96,7 +96,7 @@ def test_any_altered_byte_of_a_frame_is_noticed(body: bytes, where: int, bits: i
 
 @settings(max_examples=60)
 @given(some_bodies, st.lists(st.integers(0, 10_000), max_size=12))
-def test_frames_are_found_however_the_stream_is_cut(sent: list[bytes], places: list[int]) -> None:
+def test_frames_are_found_however_the_stream_is_split(sent: list[bytes], places: list[int]) -> None:
     stream = b"".join(encode_frame(body) for body in sent)
     assert read_all(cut(stream, places)) == sent
 
@@ -146,7 +146,7 @@ def test_one_altered_byte_costs_at_most_one_frame(sent: list[bytes], where: int,
 @given(
     st.lists(st.binary(min_size=1, max_size=60), min_size=1, max_size=6, unique=True), st.integers(0), st.integers(1)
 )
-def test_a_hole_in_the_stream_leaves_every_untouched_frame(sent: list[bytes], where: int, size: int) -> None:
+def test_a_gap_in_the_stream_spares_every_untouched_frame(sent: list[bytes], where: int, size: int) -> None:
     stream = b"".join(encode_frame(body) for body in sent)
     start = where % len(stream)
     stop = start + size % 100
@@ -160,7 +160,7 @@ def test_a_hole_in_the_stream_leaves_every_untouched_frame(sent: list[bytes], wh
     assert [body for body in received if body in untouched] == untouched
 
 
-def test_an_endless_run_without_delimiter_is_not_kept() -> None:
+def test_an_endless_run_without_a_delimiter_is_discarded() -> None:
     reader = FrameReader()
     for _ in range(1000):
         assert reader.feed(b"\x55" * 1000) == []
@@ -171,7 +171,7 @@ def test_an_endless_run_without_delimiter_is_not_kept() -> None:
     assert reader.feed(encode_frame(b"\x11")) == [b"\x11"]
 
 
-def test_what_is_thrown_away_is_counted_by_kind() -> None:
+def test_discarded_data_are_counted_by_kind() -> None:
     reader = FrameReader()
     good = encode_frame(b"\x11\x22\x33")
     reader.feed(good[:-2] + b"\x99\x00")
@@ -182,7 +182,7 @@ def test_what_is_thrown_away_is_counted_by_kind() -> None:
     assert counters.bytes_dropped == len(good) - 2 + 3 + 300
 
 
-def test_a_frame_cut_off_is_given_up_when_the_next_one_begins() -> None:
+def test_a_truncated_frame_is_dropped_when_the_next_one_begins() -> None:
     reader = FrameReader()
     wire = encode_frame(b"\x11\x22\x33")
     assert reader.feed(wire[:5]) == []
@@ -201,7 +201,7 @@ def test_a_reset_reader_forgets_the_frame_in_progress() -> None:
 
 
 @given(bodies)
-def test_both_forms_encode_alike(body: bytes) -> None:
+def test_both_implementations_encode_alike(body: bytes) -> None:
     assert encode_frame(body) == encode_in_python(body)
 
 
@@ -214,7 +214,7 @@ def verdict(decode: Callable[[bytes], bytes], chunk: bytes) -> bytes | type[Fram
 
 @settings(max_examples=500)
 @given(st.one_of(st.binary(max_size=MAX_CHUNK_BYTES + 3), bodies), st.integers(0), st.integers(0, 255), st.booleans())
-def test_both_forms_judge_damaged_frames_alike(data: bytes, where: int, bits: int, encoded: bool) -> None:
+def test_both_implementations_judge_damaged_frames_alike(data: bytes, where: int, bits: int, encoded: bool) -> None:
     chunk = bytearray(encode_in_python(data)[1:-1] if encoded and 0 < len(data) <= MAX_BODY_BYTES else data)
     if chunk:
         chunk[where % len(chunk)] ^= bits

@@ -64,17 +64,17 @@ def test_a_foreign_channel_is_refused_with_both_values(channels: tuple[Channel, 
         check_channels(channels, PENDULUM)
 
 
-def test_resolutions_equal_to_a_millionth_pass() -> None:
+def test_resolutions_that_agree_to_a_millionth_pass() -> None:
     check_channels((ANGLE, VELOCITY._replace(resolution=1e-3 * (1 + 9e-7)), VOLTAGE), PENDULUM)
 
 
 @pytest.mark.rules("H602")
-def test_limits_tighter_than_the_device_s_pass() -> None:
+def test_limits_tighter_than_those_of_the_device_pass() -> None:
     tight = replace(PENDULUM, actuators=(replace(PENDULUM.actuators[0], low=-1.0, high=2.0),))
     check_channels(CHANNELS, tight)
 
 
 @pytest.mark.parametrize("resolution", [0.007, 0.0068])  # 3 V are 428.57 and 441.18 counts
-def test_limits_that_round_to_the_device_s_counts_pass(resolution: float) -> None:
+def test_limits_that_round_to_the_device_counts_pass(resolution: float) -> None:
     rig = replace(PENDULUM, actuators=(replace(PENDULUM.actuators[0], resolution=resolution),))
     check_channels(channels_of(rig), rig)

@@ -25,14 +25,14 @@ def take(intake: StateIntake, *states: State) -> None:
         intake.take(LAYOUT.encode(state), 1000 + i)
 
 
-def test_the_newest_frame_is_kept_with_its_time_of_receipt_and_the_others_counted(intake: StateIntake) -> None:
+def test_the_newest_frame_is_kept_with_its_receive_time_and_the_others_are_counted(intake: StateIntake) -> None:
     take(intake, state_of(1), state_of(2), state_of(3))
     assert intake.newest == state_of(3)
     assert intake.received_ns == 1002
     assert (counters(intake).states, counters(intake).skipped) == (3, 2)
 
 
-def test_a_frame_that_was_taken_is_not_skipped_by_the_next(intake: StateIntake) -> None:
+def test_a_frame_that_was_taken_is_not_counted_as_skipped_by_the_next(intake: StateIntake) -> None:
     take(intake, state_of(1))
     intake.newest = None
     take(intake, state_of(2))
@@ -57,7 +57,7 @@ def test_a_frame_whose_number_or_time_does_not_advance_is_dropped(intake: StateI
     assert counters(intake).not_advancing == 1
 
 
-def test_gaps_in_the_numbering_count_as_lost_but_not_before_the_first_frame(intake: StateIntake) -> None:
+def test_gaps_in_the_numbering_count_as_lost_except_before_the_first_frame(intake: StateIntake) -> None:
     take(intake, state_of(50), state_of(51), state_of(55))
     assert counters(intake).lost == 3
 
@@ -73,7 +73,7 @@ def test_numbers_wrap_around(intake: StateIntake) -> None:
 
 
 @pytest.mark.rules("H606")
-def test_frames_from_before_a_reset_are_dropped_whether_they_wait_or_still_come(intake: StateIntake) -> None:
+def test_frames_from_before_a_reset_are_dropped_whether_waiting_or_still_in_transit(intake: StateIntake) -> None:
     take(intake, state_of(4))
     intake.ignore_before(6)
     assert intake.newest is None
@@ -84,7 +84,7 @@ def test_frames_from_before_a_reset_are_dropped_whether_they_wait_or_still_come(
     assert counters(intake).stale == 2
 
 
-def test_the_first_frame_after_a_reset_stays_if_it_came_first(intake: StateIntake) -> None:
+def test_the_first_frame_after_a_reset_is_kept_if_it_arrives_first(intake: StateIntake) -> None:
     take(intake, state_of(6))
     intake.ignore_before(6)
     assert intake.newest == state_of(6)
@@ -112,7 +112,7 @@ def test_a_restarted_intake_accepts_numbers_and_times_from_the_beginning(intake:
 
 @settings(max_examples=80)
 @given(st.lists(st.tuples(st.integers(1, 30), st.booleans()), max_size=40))
-def test_what_is_handed_out_always_advances_and_every_frame_is_accounted_for(events: list[tuple[int, bool]]) -> None:
+def test_returned_frames_always_advance_and_every_frame_is_accounted_for(events: list[tuple[int, bool]]) -> None:
     intake = StateIntake(LAYOUT, LinkCounters())
     handed_out: list[int] = []
     for frame, asked in events:
@@ -130,7 +130,7 @@ def test_what_is_handed_out_always_advances_and_every_frame_is_accounted_for(eve
 @settings(max_examples=50)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 2**31 - 1))
 @pytest.mark.rules("H201")
-def test_older_is_older_across_the_wrap(number: int, ahead: int) -> None:
+def test_older_is_defined_across_the_wrap(number: int, ahead: int) -> None:
     later = (number + ahead) % 2**32
     assert is_before(number, later)
     assert not is_before(later, number)

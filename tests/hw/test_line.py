@@ -6,7 +6,7 @@ from onrig.hw.line import Serial
 from onrig.hw.transport import DEFAULT_BAUD_RATE
 
 
-def test_a_serial_line_opens_the_port_that_a_run_has_found() -> None:
+def test_a_serial_line_opens_the_port_found_by_the_run() -> None:
     controller, device = os.openpty()
     line = Serial("/dev/ttyNONE").with_address(os.ttyname(device))
     assert (line.address, line.baud) == (os.ttyname(device), DEFAULT_BAUD_RATE)
@@ -18,5 +18,5 @@ def test_a_serial_line_opens_the_port_that_a_run_has_found() -> None:
     os.close(device)
 
 
-def test_frames_take_ten_bits_for_each_byte() -> None:
+def test_frames_take_ten_bits_per_byte() -> None:
     assert Serial("", 1_000_000).duration_us([20, 30]) == 500.0

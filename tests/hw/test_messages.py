@@ -1,4 +1,4 @@
-"""Round trips of the message values, and what is refused."""
+"""Round trips of the message values, and refusals."""
 
 import pytest
 from hypothesis import given, settings
@@ -55,11 +55,11 @@ def test_hello_channel_request_and_response_survive_the_wire() -> None:
     assert decode_response(encode_response(Response(1, 3, 2, b""))) == Response(1, 3, 2, b"")
 
 
-def test_the_largest_state_frame_fits_into_a_frame_and_the_next_does_not() -> None:
+def test_the_largest_state_frame_fits_and_the_next_larger_one_does_not() -> None:
     assert StateLayout(MAX_STATE_COUNTS - 2, 1).size <= MAX_BODY_BYTES < StateLayout(MAX_STATE_COUNTS - 1, 1).size
 
 
-def test_the_version_of_another_protocol_can_be_read_whatever_follows() -> None:
+def test_the_version_of_another_protocol_is_readable_whatever_follows() -> None:
     assert decode_hello(b"\x02\x09\x00 something else").protocol == 9
 
 

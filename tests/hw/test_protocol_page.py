@@ -1,4 +1,4 @@
-"""hw/PROTOCOL.md says what the code does: its tables, its C code and its test vectors."""
+"""hw/PROTOCOL.md matches the code: its tables, its C code and its test vectors."""
 
 import ast
 import ctypes
@@ -68,7 +68,7 @@ def vectors() -> list[Vector]:
 
 
 def value(text: str, kind: object) -> Value:
-    """Parse a field by the annotation of its NamedTuple."""
+    """Parse a field according to the annotation of its NamedTuple."""
     if kind == "str":
         return text
     if kind == "bytes":
@@ -131,7 +131,7 @@ def test_the_channel_vectors_are_the_payloads_of_the_describe_responses() -> Non
 
 @pytest.mark.parametrize("line", code_block("refused").splitlines())
 @pytest.mark.rules("H802")
-def test_each_chunk_to_be_refused_is_refused_for_its_reason(line: str) -> None:
+def test_each_invalid_chunk_is_refused_for_its_reason(line: str) -> None:
     reason, *words = line.split()
     with pytest.raises({"CRC": CrcError, "COBS": CobsError}[reason]):
         decode_frame(bytes.fromhex("".join(words)))
@@ -176,7 +176,7 @@ def test_each_table_lists_all_fields_in_order_at_their_offsets(
     assert at == size
 
 
-def test_message_types_and_operations_are_the_code_s() -> None:
+def test_message_types_and_operations_match_the_code() -> None:
     assert {row[1]: int(row[0], 16) for row in table_after("## 2. Messages")} == {t.name: t for t in m.MessageType}
     operations = table_after("A request that fails")
     assert {row[1]: int(row[0]) for row in operations} == {op.name: op for op in m.Op}
@@ -186,7 +186,7 @@ def test_message_types_and_operations_are_the_code_s() -> None:
     ("cell", "kind"),
     [("at the sample: ", m.Status), ("latched fault: ", m.Fault), ("| result | | ", m.Result)],
 )
-def test_named_values_are_the_code_s(cell: str, kind: type[enum.IntEnum] | type[enum.IntFlag]) -> None:
+def test_named_values_match_the_code(cell: str, kind: type[enum.IntEnum] | type[enum.IntFlag]) -> None:
     text = PAGE[PAGE.index(cell) + len(cell) :].splitlines()[0]
     assert {name: int(n) for n, name in re.findall(r"(\d+) ([A-Z_]+)", text)} == {e.name: e.value for e in kind}
 
@@ -195,13 +195,13 @@ def test_named_values_are_the_code_s(cell: str, kind: type[enum.IntEnum] | type[
     ("op", "layout"),
     [("CONFIGURE", m.CONFIGURE_LAYOUT), ("LIMITS", m.LIMITS_LAYOUT), ("RESET", m.RESET_LAYOUT)],
 )
-def test_request_payloads_have_the_code_s_layout(op: str, layout: struct.Struct) -> None:
+def test_request_payloads_match_the_layout_in_the_code(op: str, layout: struct.Struct) -> None:
     (cell,) = (row[2] for row in table_after("A request that fails") if row[1] == op)
     types = [part.split()[-1] for part in cell.split(",")]
     assert "<" + "".join(TYPES[t] for t in types) == layout.format
 
 
-def test_the_limits_of_a_frame_are_the_code_s() -> None:
+def test_the_frame_limits_match_the_code() -> None:
     assert f"1 to **{MAX_BODY_BYTES}** bytes" in PAGE
     assert f"There are {MIN_CHUNK_BYTES} to {MAX_CHUNK_BYTES} bytes" in PAGE
     assert f"S + 2A ≤ {m.MAX_STATE_COUNTS}" in PAGE
@@ -250,7 +250,7 @@ def test_the_crc_in_c_gives_the_check_value(firmware: ctypes.CDLL) -> None:
 
 @settings(max_examples=80)
 @given(st.binary(min_size=1, max_size=MAX_BODY_BYTES), st.integers(0), st.integers(1, 255))
-def test_the_c_code_frames_as_python_does(firmware: ctypes.CDLL, body: bytes, where: int, bits: int) -> None:
+def test_the_c_code_frames_like_python(firmware: ctypes.CDLL, body: bytes, where: int, bits: int) -> None:
     wire = ctypes.create_string_buffer(MAX_BODY_BYTES + 7)
     size = firmware.onrig_encode(body, ctypes.c_size_t(len(body)), wire)
     assert wire.raw[:size] == encode_frame(body)
@@ -260,7 +260,7 @@ def test_the_c_code_frames_as_python_does(firmware: ctypes.CDLL, body: bytes, wh
     assert c_decode(firmware, bytes(chunk)) is None
 
 
-def test_the_c_code_refuses_what_must_be_refused(firmware: ctypes.CDLL) -> None:
+def test_the_c_code_refuses_every_invalid_chunk(firmware: ctypes.CDLL) -> None:
     for line in code_block("refused").splitlines():
         assert c_decode(firmware, bytes.fromhex("".join(line.split()[1:]))) is None
     assert c_decode(firmware, b"\x02" * 255) is None

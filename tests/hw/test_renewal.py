@@ -51,7 +51,7 @@ def up(state: State) -> bool:
 
 
 @pytest.mark.parametrize("time_scale", [1.0, 0.0], ids=["paced", "lockstep"])
-def test_the_pendulum_swings_up_and_stays_up_with_renewals_only(time_scale: float) -> None:
+def test_the_pendulum_swings_up_and_is_balanced_with_renewals_only(time_scale: float) -> None:
     states = list(islice(Bench(time_scale=time_scale).renewed(), PER_SWING_UP + 500))
     assert not up(states[0])
     assert all(up(state) for state in states[PER_SWING_UP:])  # for 10 s
@@ -74,8 +74,8 @@ def test_without_renewals_it_is_safe_after_the_lease_and_a_period() -> None:
             next(frames)
 
 
-def test_the_policy_acts_on_while_renewals_are_late() -> None:
-    """A host that is late in four of five periods: the pendulum does not notice."""
+def test_the_policy_keeps_acting_while_renewals_are_late() -> None:
+    """The host is late in four of five periods, without an effect on the pendulum."""
     bench = Bench()
     frames = bench.renewed()
     states = list(islice(frames, 200))
@@ -86,7 +86,7 @@ def test_the_policy_acts_on_while_renewals_are_late() -> None:
     assert len(states) == 200 + 50 * LEASE
 
 
-def test_a_host_that_is_always_late_keeps_it_up_and_the_lease_runs_from_what_it_has_seen() -> None:
+def test_a_host_that_is_always_late_keeps_it_balanced_and_the_lease_counts_from_the_frame_it_has_seen() -> None:
     """Each renewal answers a frame that is two periods older than the latest."""
     bench, late = Bench(), 3
     states = list(islice(bench.renewed(), 10))
@@ -100,7 +100,7 @@ def test_a_host_that_is_always_late_keeps_it_up_and_the_lease_runs_from_what_it_
     assert fault.t_us - answered.t_us == (LEASE + 1) * PERIOD_US
 
 
-def test_the_host_stops_it_and_sees_that_it_is_safe() -> None:
+def test_the_host_stops_it_and_confirms_that_it_is_safe() -> None:
     for time_scale in (1.0, 0.0):
         bench = Bench(time_scale=time_scale)
         list(islice(bench.renewed(), 30))
@@ -108,7 +108,7 @@ def test_the_host_stops_it_and_sees_that_it_is_safe() -> None:
         assert bench.device.output(1) == (0.0,)
 
 
-def test_a_device_without_a_policy_or_with_another_one_is_named() -> None:
+def test_a_missing_policy_or_another_one_on_the_device_is_named() -> None:
     with pytest.raises(PolicyStopped, match="no built-in policy"):
         next(Bench(policy=False).renewed())
     with pytest.raises(PolicyStopped, match="no renewal of policy 0000000000000000 at 20000 us: it was built with an"):
@@ -117,7 +117,7 @@ def test_a_device_without_a_policy_or_with_another_one_is_named() -> None:
         list(islice(Bench(period_us=10_000).renewed(), 20))
 
 
-def test_a_fault_a_restart_and_silence_end_it() -> None:
+def test_a_fault_a_restart_or_silence_ends_it() -> None:
     bench = Bench()
     frames = bench.renewed()
     next(frames)
@@ -138,7 +138,7 @@ def test_a_fault_a_restart_and_silence_end_it() -> None:
         list(islice(frames, 5))
 
 
-def test_the_limits_of_the_session_hold_for_the_policy() -> None:
+def test_the_limits_of_the_session_apply_to_the_policy() -> None:
     bench = Bench()
     bench.session.limit(0, -5000, 7000)
     states = list(islice(bench.renewed(), 100))
@@ -147,7 +147,7 @@ def test_the_limits_of_the_session_hold_for_the_policy() -> None:
     assert any(state.status & Status.CLAMPED for state in states)
 
 
-def test_a_renewal_of_another_length_is_no_renewal() -> None:
+def test_a_renewal_of_another_length_is_not_accepted() -> None:
     body = encode_renewal(Renewal(7, POLICY))
     assert decode_renewal(body) == Renewal(7, POLICY)
     for wrong in (body[:-1], body + b"\0"):

@@ -11,7 +11,7 @@ from tests.hw.rigs import PENDULUM
 VOLTAGE = PENDULUM.actuators[0]
 
 
-def test_a_sound_rig_has_no_problems() -> None:
+def test_a_valid_rig_has_no_problems() -> None:
     assert rig_problems(PENDULUM) == []
 
 
@@ -53,11 +53,11 @@ def test_a_sound_rig_has_no_problems() -> None:
         (replace(PENDULUM, sensors=(Sensor("angle", "rad", 1e-9, low=-9.0, high=9.0),)), "sensors[0]"),
     ],
 )
-def test_an_unsound_rig_names_the_place(rig: Rig, path: str) -> None:
+def test_problems_of_an_invalid_rig_name_the_place(rig: Rig, path: str) -> None:
     assert path in [where for where, _ in rig_problems(rig)]
 
 
-def test_more_channels_than_a_frame_holds_are_refused() -> None:
+def test_more_channels_than_fit_in_a_frame_are_refused() -> None:
     actuators = tuple(Actuator(f"coil_{i}", "A", 0.01, 0.0, 1.0) for i in range(28))
     assert any("to fit into a frame" in text for _, text in rig_problems(replace(PENDULUM, actuators=actuators)))
 

@@ -49,14 +49,14 @@ def test_connecting_yields_the_hello_and_the_channels(bench: Bench) -> None:
 
 
 @pytest.mark.rules("H601")
-def test_connecting_asks_until_the_device_has_started(bench: Bench) -> None:
+def test_connecting_retries_until_the_device_has_started(bench: Bench) -> None:
     bench.device.deaf_for = 7
     began_ns = bench.clock.monotonic_ns()
     bench.session.connect(timeout_s=5.0)
     assert bench.clock.monotonic_ns() - began_ns == 700 * MS
 
 
-def test_connecting_to_nobody_ends_at_the_timeout_with_the_port_named(bench: Bench) -> None:
+def test_connecting_without_a_device_times_out_and_names_the_port(bench: Bench) -> None:
     bench.device.deaf_for = 1000
     began_ns = bench.clock.monotonic_ns()
     with pytest.raises(LinkError, match=r"^fake: no device answered within 2 s; check its power"):
@@ -64,7 +64,7 @@ def test_connecting_to_nobody_ends_at_the_timeout_with_the_port_named(bench: Ben
     assert bench.clock.monotonic_ns() - began_ns == 2000 * MS
 
 
-def test_connecting_at_the_wrong_baud_rate_says_that_something_came(bench: Bench) -> None:
+def test_connecting_at_the_wrong_baud_rate_reports_that_something_was_received(bench: Bench) -> None:
     bench.device.deaf_for = 1000
     bench.device.send_raw(b"\x00\x83\x91\x00")
     with pytest.raises(LinkError, match=r"2 bytes received without a valid frame: wrong baud rate"):
@@ -78,7 +78,7 @@ def test_connecting_to_another_rig_is_refused_with_both_names(bench: Bench) -> N
         bench.session.connect()
 
 
-def test_connecting_to_another_protocol_version_is_refused_even_if_the_rest_cannot_be_read() -> None:
+def test_connecting_to_another_protocol_version_is_refused_even_if_the_rest_is_unreadable() -> None:
     line = LoopbackTransport(lambda data: encode_frame(b"\x02\x07\x00?"))
     with pytest.raises(DeviceMismatch, match="protocol version: the device has 7"):
         DeviceSession(line, PENDULUM, VirtualClock()).connect()
@@ -98,7 +98,7 @@ def test_frames_of_an_earlier_session_do_not_survive_connecting(bench: Bench) ->
 
 
 @pytest.mark.rules("H204", "H205")
-def test_a_frame_from_before_the_restart_that_opening_the_port_caused_does_not_outlast_the_hello(bench: Bench) -> None:
+def test_a_frame_from_before_a_restart_caused_by_opening_the_port_does_not_outlast_the_hello(bench: Bench) -> None:
     bench.device.deaf_for = 2
     bench.device.send(state_of(1_000_000))
     bench.session.connect()
@@ -123,7 +123,7 @@ def test_a_lost_request_is_sent_again(connected: Bench) -> None:
     assert connected.device.acted == [(Op.DISARM, b"")]
 
 
-def test_each_request_has_an_id_of_its_own_across_the_wrap(connected: Bench) -> None:
+def test_each_request_has_its_own_id_across_the_wrap(connected: Bench) -> None:
     connected.session._request_id = 65_534
     for _ in range(3):
         connected.session.arm()
@@ -132,7 +132,7 @@ def test_each_request_has_an_id_of_its_own_across_the_wrap(connected: Bench) -> 
 
 
 @pytest.mark.rules("H205")
-def test_a_request_that_nobody_answers_ends_after_ten_attempts(connected: Bench) -> None:
+def test_an_unanswered_request_ends_after_ten_attempts(connected: Bench) -> None:
     connected.device.mute_for = 1000
     began_ns = connected.clock.monotonic_ns()
     with pytest.raises(LinkError, match=r"^fake: no answer to ARM in 10 attempts"):
@@ -157,7 +157,7 @@ def test_a_refusal_names_operation_and_result(connected: Bench, result: int) -> 
     assert (caught.value.op, caught.value.result) == (Op.LIMITS, result)
 
 
-def test_arming_a_faulted_device_says_which_fault_and_what_to_do(connected: Bench) -> None:
+def test_arming_a_faulted_device_reports_the_fault_and_the_remedy(connected: Bench) -> None:
     connected.device.results[Op.ARM] = Result.NOT_NOW
     connected.device.before_response = [state_of(3, fault=Fault.LEASE)]
     with pytest.raises(RequestRefused, match=r"fault LEASE: no command arrived during a complete lease") as caught:
@@ -180,7 +180,7 @@ def test_the_operations_carry_their_arguments(connected: Bench) -> None:
 
 
 @pytest.mark.parametrize(("period_us", "lease"), [(999, 5), (1_000_001, 5), (2**40, 5), (20_000, 0), (20_000, 101)])
-def test_a_period_or_lease_the_device_cannot_do_is_refused_with_its_range(
+def test_a_period_or_lease_beyond_the_device_is_refused_with_its_range(
     connected: Bench, period_us: int, lease: int
 ) -> None:
     with pytest.raises(RequestRefused, match=r"1000 to 1000000 us and leases of 1 to 100"):
@@ -188,7 +188,7 @@ def test_a_period_or_lease_the_device_cannot_do_is_refused_with_its_range(
     assert connected.device.acted == []
 
 
-def test_a_device_that_cannot_reset_is_not_asked_to(bench: Bench) -> None:
+def test_a_device_that_cannot_reset_is_not_sent_a_reset(bench: Bench) -> None:
     bench.device.hello = bench.device.hello._replace(capabilities=0)
     bench.session.connect()
     bench.device.acted.clear()
@@ -197,12 +197,12 @@ def test_a_device_that_cannot_reset_is_not_asked_to(bench: Bench) -> None:
     assert bench.device.acted == []
 
 
-def test_operations_that_need_the_hello_ask_to_connect_first(bench: Bench) -> None:
+def test_operations_that_need_the_hello_say_to_connect_first(bench: Bench) -> None:
     with pytest.raises(LinkError, match="not connected to a device yet"):
         bench.session.configure(20_000, 5)
 
 
-def test_the_newest_state_that_came_with_a_response_is_kept(connected: Bench) -> None:
+def test_the_newest_state_received_with_a_response_is_kept(connected: Bench) -> None:
     connected.device.before_response = [state_of(1), state_of(2)]
     connected.session.arm()
     now_ns = connected.clock.monotonic_ns()
@@ -228,7 +228,7 @@ def test_frames_from_before_a_reset_are_dropped(connected: Bench) -> None:
     assert connected.session.counters.skipped == 0
 
 
-def test_waiting_ends_with_the_frame_and_its_time_of_receipt(connected: Bench) -> None:
+def test_waiting_returns_the_frame_and_its_receive_time(connected: Bench) -> None:
     arrives_ns = connected.deadline(7)
     connected.device.arrivals.append((arrives_ns, connected.device.wire(state_of(1))))
     assert connected.session.wait_state(connected.deadline(20)) == state_of(1)
@@ -241,7 +241,7 @@ def test_waiting_ends_at_the_deadline_without_a_frame(connected: Bench) -> None:
     assert connected.clock.monotonic_ns() == deadline_ns
 
 
-def test_a_deadline_in_the_past_still_finds_what_has_arrived(connected: Bench) -> None:
+def test_a_deadline_in_the_past_still_returns_what_has_arrived(connected: Bench) -> None:
     connected.device.before_response = [state_of(1)]
     connected.session.arm()
     assert connected.session.wait_state(connected.clock.monotonic_ns() - MS) == state_of(1)
@@ -249,7 +249,7 @@ def test_a_deadline_in_the_past_still_finds_what_has_arrived(connected: Bench) -
 
 
 @pytest.mark.rules("H604")
-def test_of_several_waiting_frames_the_newest_is_returned(connected: Bench) -> None:
+def test_the_newest_of_several_waiting_frames_is_returned(connected: Bench) -> None:
     connected.device.send(state_of(1), state_of(2), state_of(3))
     assert connected.session.wait_state(connected.deadline()) == state_of(3)
     assert connected.session.counters.skipped == 2
@@ -268,7 +268,7 @@ def test_a_backlog_longer_than_one_read_is_drained_to_its_newest_frame() -> None
     assert session.counters.skipped == 299
 
 
-def test_a_frame_that_comes_in_pieces_is_put_together(connected: Bench) -> None:
+def test_a_fragmented_frame_is_reassembled(connected: Bench) -> None:
     wire = connected.device.wire(state_of(1))
     for part in (wire[:1], wire[1:20], wire[20:]):
         connected.device.send_raw(part)
@@ -276,7 +276,7 @@ def test_a_frame_that_comes_in_pieces_is_put_together(connected: Bench) -> None:
 
 
 @pytest.mark.rules("H605")
-def test_duplicates_are_not_handed_out_again(connected: Bench) -> None:
+def test_duplicates_are_not_returned_again(connected: Bench) -> None:
     connected.device.send(state_of(1))
     connected.device.send(state_of(1))
     assert connected.session.wait_state(connected.deadline()) == state_of(1)
@@ -284,7 +284,7 @@ def test_duplicates_are_not_handed_out_again(connected: Bench) -> None:
     assert connected.session.counters.not_advancing == 1
 
 
-def test_whatever_cannot_be_read_is_counted_and_the_next_frame_found(connected: Bench) -> None:
+def test_unreadable_data_are_counted_and_the_next_frame_is_found(connected: Bench) -> None:
     wire = connected.device.wire(state_of(1))
     damaged = wire[:9] + bytes([wire[9] ^ 0x40]) + wire[10:]
     connected.device.send_raw(damaged + b"\x00noise\x00" + encode_frame(b"\x11\x01") + encode_frame(b"\x7f?"))
@@ -296,14 +296,14 @@ def test_whatever_cannot_be_read_is_counted_and_the_next_frame_found(connected: 
     assert (counters.unreadable, counters.unexpected) == (2, 2)
 
 
-def test_endless_garbage_does_not_hold_the_tick_past_its_deadline(connected: Bench) -> None:
+def test_endless_garbage_does_not_delay_the_tick_past_its_deadline(connected: Bench) -> None:
     connected.device.babble = lambda: b"\x33" * READ_BYTES
     deadline_ns = connected.deadline(20)
     assert connected.session.wait_state(deadline_ns) is None
     assert connected.clock.monotonic_ns() == deadline_ns
 
 
-def test_a_line_that_never_falls_silent_is_left_after_a_bounded_number_of_reads() -> None:
+def test_reading_from_a_line_that_is_never_silent_ends_after_a_bounded_number_of_reads() -> None:
     class Firehose(LoopbackTransport):
         reads = 0
 
@@ -316,12 +316,12 @@ def test_a_line_that_never_falls_silent_is_left_after_a_bounded_number_of_reads(
     assert hose.reads < 100
 
 
-def test_a_command_goes_out_whole_and_names_the_frame_it_answers(connected: Bench) -> None:
+def test_a_command_is_sent_complete_and_names_the_frame_it_answers(connected: Bench) -> None:
     connected.session.send_command(12, (-29_999,))
     assert connected.device.commands == [Command(12, (-29_999,))]
 
 
-def test_a_command_that_a_clogged_line_does_not_take_is_counted_not_repeated() -> None:
+def test_a_command_that_a_congested_line_does_not_accept_is_counted_and_not_repeated() -> None:
     class Clogged(LoopbackTransport):
         writes = 0
 
@@ -347,7 +347,7 @@ def test_a_hello_with_another_boot_id_reveals_a_reboot(connected: Bench) -> None
     assert connected.session.counters.reboots == 1
 
 
-def test_connecting_anew_after_a_reboot_accepts_frames_from_number_one(connected: Bench) -> None:
+def test_reconnecting_after_a_reboot_accepts_frames_from_number_one(connected: Bench) -> None:
     connected.device.send(state_of(500))
     connected.session.wait_state(connected.deadline())
     connected.device.hello = connected.device.hello._replace(boot_id=2)
@@ -360,14 +360,14 @@ def test_connecting_anew_after_a_reboot_accepts_frames_from_number_one(connected
     assert not connected.session.has_rebooted
 
 
-def test_a_device_says_when_asked_whether_it_was_started_anew(connected: Bench) -> None:
+def test_a_device_reports_when_asked_whether_it_was_restarted(connected: Bench) -> None:
     assert not connected.session.check_reboot()
     connected.device.hello = connected.device.hello._replace(boot_id=2)
     assert connected.session.check_reboot()
 
 
 @pytest.mark.rules("H608")
-def test_an_unasked_hello_before_connecting_is_no_reboot(bench: Bench) -> None:
+def test_an_unsolicited_hello_before_connecting_is_not_a_reboot(bench: Bench) -> None:
     bench.device.send_raw(encode_frame(encode_hello(bench.device.hello)))
     bench.session.wait_state(bench.deadline())
     assert not bench.session.has_rebooted
@@ -383,7 +383,7 @@ def test_a_closed_line_is_an_error_everywhere(connected: Bench) -> None:
         connected.session.disarm()
 
 
-def test_a_rig_with_several_actuators_speaks_its_own_layouts() -> None:
+def test_a_rig_with_several_actuators_uses_its_own_layouts() -> None:
     coils = tuple(replace(PENDULUM.actuators[0], name=f"coil_{i}") for i in range(4))
     rig = replace(PENDULUM, actuators=coils)
     clock = VirtualClock()

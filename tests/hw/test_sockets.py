@@ -1,4 +1,4 @@
-"""Lines over sockets: bounded waits, one line for each error, whole frames of datagrams."""
+"""Lines over sockets: bounded waits, one line per error, complete frames in datagrams."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def option(transport: Transport, level: int, name: int) -> int:
     return value
 
 
-def test_tcp_sends_at_once_and_asks_whether_a_silent_device_is_there(listener: socket.socket) -> None:
+def test_tcp_sends_at_once_and_probes_a_silent_device(listener: socket.socket) -> None:
     transport = Tcp(host="127.0.0.1", port=listener.getsockname()[1], keepalive_s=6.0).open()
     assert option(transport, socket.IPPROTO_TCP, socket.TCP_NODELAY)
     assert option(transport, socket.SOL_SOCKET, socket.SO_KEEPALIVE)
@@ -47,7 +47,7 @@ def test_tcp_sends_at_once_and_asks_whether_a_silent_device_is_there(listener: s
     transport.close()
 
 
-def test_tcp_leaves_both_to_the_kernel_if_told_to(listener: socket.socket) -> None:
+def test_tcp_can_leave_both_to_the_kernel(listener: socket.socket) -> None:
     line = Tcp(host="127.0.0.1", port=listener.getsockname()[1], keepalive_s=0.0, no_delay=False)
     transport = line.open()
     assert not option(transport, socket.IPPROTO_TCP, socket.TCP_NODELAY)
@@ -63,7 +63,7 @@ def test_a_tcp_device_that_hangs_up_closes_the_line(listener: socket.socket) -> 
     transport.close()
 
 
-def test_where_nothing_listens_one_line_says_what_to_do(listener: socket.socket) -> None:
+def test_a_refused_connection_is_reported_in_one_line_with_the_remedy(listener: socket.socket) -> None:
     port = listener.getsockname()[1]
     listener.close()
     with pytest.raises(LinkError, match=rf"127\.0\.0\.1:{port}: Connection refused; check that the device is on"):
@@ -71,7 +71,7 @@ def test_where_nothing_listens_one_line_says_what_to_do(listener: socket.socket)
 
 
 @pytest.mark.parametrize("kind", [Tcp, Udp])
-def test_a_resolver_that_never_answers_is_given_up(kind: type[Tcp | Udp], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resolver_that_never_answers_times_out(kind: type[Tcp | Udp], monkeypatch: pytest.MonkeyPatch) -> None:
     threads = []
 
     class Unanswered:
@@ -90,7 +90,7 @@ def test_a_resolver_that_never_answers_is_given_up(kind: type[Tcp | Udp], monkey
     assert threads == [True, True]
 
 
-def test_an_unknown_name_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_name_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*arguments: object, **options: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -99,18 +99,18 @@ def test_an_unknown_name_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         Udp(host="rig.example", port=7011).open()
 
 
-def test_a_name_that_no_network_can_have_is_told_in_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_impossible_name_is_reported_in_one_line(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(LinkError, match=r"a\.\.b:7011: .*; check the device's name"):
         Tcp(host="a..b", port=7011).open()
     assert capfd.readouterr().err == ""
 
 
-def test_a_silence_that_the_kernel_cannot_count_is_refused() -> None:
+def test_a_keepalive_that_the_kernel_cannot_count_is_refused() -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({"kind": "tcp", "host": "a", "port": 1, "keepalive_s": 40_000.0}, Tcp)
 
 
-def test_a_port_is_a_number_that_there_is() -> None:
+def test_an_invalid_port_number_is_refused() -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({"kind": "tcp", "host": "a", "port": 65536}, Tcp)
 
@@ -119,7 +119,7 @@ def test_an_ipv6_address_is_written_in_brackets() -> None:
     assert (Tcp(host="::1", port=7).address, Udp(host="rig", port=7).address) == ("[::1]:7", "rig:7")
 
 
-def test_all_datagrams_that_have_come_are_read_at_once_and_an_empty_one_is_no_hang_up(device: socket.socket) -> None:
+def test_all_received_datagrams_are_read_at_once_and_an_empty_one_is_not_a_hang_up(device: socket.socket) -> None:
     transport = Udp(host="127.0.0.1", port=device.getsockname()[1]).open()
     transport.write(b"hello")
     data, host = device.recvfrom(100)
@@ -132,7 +132,7 @@ def test_all_datagrams_that_have_come_are_read_at_once_and_an_empty_one_is_no_ha
     transport.close()
 
 
-def test_a_datagram_that_nobody_takes_closes_the_line(device: socket.socket) -> None:
+def test_a_datagram_without_a_receiver_closes_the_line(device: socket.socket) -> None:
     transport = Udp(host="127.0.0.1", port=device.getsockname()[1]).open()
     device.close()
     transport.write(b"hello")

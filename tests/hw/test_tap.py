@@ -1,4 +1,4 @@
-"""What a session tells its tap: every whole frame, both ways."""
+"""What a session reports to its tap: every complete frame, in both directions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STATES, COMMANDS = StateLayout(2, 1), CommandLayout(1)
 
 
 class Bench:
-    """A connected session whose frames are kept."""
+    """A connected session whose frames are recorded."""
 
     def __init__(self) -> None:
         self.frames: list[tuple[int, bytes]] = []
@@ -38,7 +38,7 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_states_and_commands_are_told_as_they_went_over_the_line(bench: Bench) -> None:
+def test_states_and_commands_are_reported_as_they_passed_over_the_line(bench: Bench) -> None:
     bench.device.send(state_of(1))
     assert bench.session.wait_state(bench.clock.monotonic_ns() + 20 * MS) == state_of(1)
     bench.session.send_command(1, (-250,))
@@ -46,19 +46,19 @@ def test_states_and_commands_are_told_as_they_went_over_the_line(bench: Bench) -
     assert all(t_ns > 0 for t_ns, _ in bench.frames)
 
 
-def test_a_frame_that_comes_twice_is_told_twice(bench: Bench) -> None:
+def test_a_frame_received_twice_is_reported_twice(bench: Bench) -> None:
     bench.device.send(state_of(1), state_of(1))
     bench.session.wait_state(bench.clock.monotonic_ns() + 20 * MS)
     assert bench.types() == [MessageType.STATE] * 2
     assert bench.session.counters.not_advancing == 1
 
 
-def test_requests_and_their_answers_are_told(bench: Bench) -> None:
+def test_requests_and_responses_are_reported(bench: Bench) -> None:
     bench.session.disarm()
     assert bench.types() == [MessageType.REQUEST, MessageType.RESPONSE]
 
 
-def test_what_is_damaged_is_not(bench: Bench) -> None:
+def test_damaged_data_are_not_reported(bench: Bench) -> None:
     frame = bytearray(encode_frame(STATES.encode(state_of(1))))
     frame[9] ^= 0x55
     bench.device.send_raw(bytes(frame))

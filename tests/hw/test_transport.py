@@ -1,4 +1,4 @@
-"""Behaviour of the transports, on real pseudo terminals where there is a descriptor."""
+"""The transports, on real pseudo terminals where there is a descriptor."""
 
 import contextlib
 import errno
@@ -47,7 +47,7 @@ def test_every_byte_passes_a_pty_unchanged_in_both_directions(pty: tuple[int, st
 
 
 @pytest.mark.parametrize("timeout_ns", [-5, 0, 1_000, 1_500_000])
-def test_an_idle_line_gives_nothing_and_stays_open(pty: tuple[int, str], timeout_ns: int) -> None:
+def test_an_idle_line_returns_nothing_and_remains_open(pty: tuple[int, str], timeout_ns: int) -> None:
     master, path = pty
     port = open_port(path)
     assert port.read(timeout_ns) == b""
@@ -56,15 +56,15 @@ def test_an_idle_line_gives_nothing_and_stays_open(pty: tuple[int, str], timeout
     port.close()
 
 
-def test_what_waits_is_read_without_a_timeout_too(pty: tuple[int, str]) -> None:
+def test_waiting_data_are_also_read_without_a_timeout(pty: tuple[int, str]) -> None:
     master, path = pty
     port = open_port(path)
     os.write(master, b"ab")
-    assert read_exactly(port, 1)[:1] == b"a"  # the line discipline has passed them on by now
+    assert read_exactly(port, 1)[:1] == b"a"  # by now the line discipline has passed them on
     port.close()
 
 
-def test_a_port_that_is_taken_is_refused_until_it_is_closed(pty: tuple[int, str]) -> None:
+def test_a_port_in_use_is_refused_until_it_is_closed(pty: tuple[int, str]) -> None:
     _, path = pty
     port = open_port(path)
     with pytest.raises(LinkError, match=f"^{path}: the port is in use by another process"):
@@ -79,7 +79,7 @@ def test_a_port_that_does_not_exist_is_named(tmp_path: Path) -> None:
         open_port(path)
 
 
-def test_a_file_or_folder_is_no_port(tmp_path: Path) -> None:
+def test_a_file_or_folder_is_not_a_port(tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     plain.write_text("not a port")
     for path in (plain, tmp_path):
@@ -96,7 +96,7 @@ def test_a_file_or_folder_is_no_port(tmp_path: Path) -> None:
         (errno.ENOMEM, os.strerror(errno.ENOMEM)),
     ],
 )
-def test_each_reason_why_a_port_does_not_open_has_its_own_line(
+def test_each_reason_why_a_port_cannot_be_opened_has_its_own_message(
     monkeypatch: pytest.MonkeyPatch, code: int, text: str
 ) -> None:
     def refuse(*args: object, **options: object) -> None:
@@ -109,7 +109,7 @@ def test_each_reason_why_a_port_does_not_open_has_its_own_line(
 
 
 @pytest.mark.parametrize("call", ["tcgetattr", "tcsetattr", "tcflush"])
-def test_a_port_that_vanishes_while_it_is_opened_is_a_link_error(
+def test_a_port_that_vanishes_while_being_opened_is_a_link_error(
     monkeypatch: pytest.MonkeyPatch, pty: tuple[int, str], call: str
 ) -> None:
     def vanished(*args: object) -> None:
@@ -125,7 +125,7 @@ def test_an_impossible_baud_rate_is_named(pty: tuple[int, str]) -> None:
         open_port(pty[1], -1)
 
 
-def test_no_descriptor_is_left_open_by_a_refusal_or_a_close(pty: tuple[int, str], tmp_path: Path) -> None:
+def test_neither_a_refusal_nor_a_close_leaks_a_descriptor(pty: tuple[int, str], tmp_path: Path) -> None:
     def open_descriptors() -> int:
         return len(os.listdir("/proc/self/fd"))
 
@@ -140,7 +140,7 @@ def test_no_descriptor_is_left_open_by_a_refusal_or_a_close(pty: tuple[int, str]
     assert open_descriptors() == before
 
 
-def test_a_hang_up_is_an_error_of_one_line_not_an_empty_read(pty: tuple[int, str]) -> None:
+def test_a_hang_up_is_a_one_line_error_and_not_an_empty_read(pty: tuple[int, str]) -> None:
     master, path = pty
     port = open_port(path)
     os.close(master)
@@ -153,7 +153,7 @@ def test_a_hang_up_is_an_error_of_one_line_not_an_empty_read(pty: tuple[int, str
     port.close()
 
 
-def test_a_closed_port_says_so_and_closes_twice(pty: tuple[int, str]) -> None:
+def test_a_closed_port_reports_it_and_can_be_closed_twice(pty: tuple[int, str]) -> None:
     port = open_port(pty[1])
     port.close()
     port.close()
@@ -163,14 +163,14 @@ def test_a_closed_port_says_so_and_closes_twice(pty: tuple[int, str]) -> None:
             use()
 
 
-def test_a_clogged_line_takes_less_than_it_is_given_and_does_not_block(pty: tuple[int, str]) -> None:
+def test_a_congested_line_accepts_less_than_it_is_given_and_does_not_block(pty: tuple[int, str]) -> None:
     port = open_port(pty[1])
     taken = [port.write(bytes(4096)) for _ in range(200)]
     assert min(taken) < 4096
     port.close()
 
 
-def test_the_loopback_hands_over_writes_and_keeps_answers_for_the_next_read() -> None:
+def test_the_loopback_passes_writes_on_and_keeps_answers_for_the_next_read() -> None:
     heard: list[bytes] = []
 
     def handle(data: bytes) -> bytes:
@@ -186,7 +186,7 @@ def test_the_loopback_hands_over_writes_and_keeps_answers_for_the_next_read() ->
     assert line.read(0) == b""
 
 
-def test_the_loopback_lets_time_pass_only_while_nothing_waits() -> None:
+def test_the_loopback_advances_time_only_while_nothing_waits() -> None:
     waited: list[int] = []
 
     def wait(timeout_ns: int) -> bytes:
@@ -202,13 +202,13 @@ def test_the_loopback_lets_time_pass_only_while_nothing_waits() -> None:
     assert waited == [70]
 
 
-def test_the_loopback_returns_no_more_at_once_than_a_descriptor_does() -> None:
+def test_the_loopback_returns_no_more_at_once_than_a_descriptor() -> None:
     line = LoopbackTransport(lambda data: data)
     line.write(b"x" * (READ_BYTES + 1))
     assert [len(line.read(0)), len(line.read(0))] == [READ_BYTES, 1]
 
 
-def test_a_closed_loopback_says_so() -> None:
+def test_a_closed_loopback_reports_it() -> None:
     line = LoopbackTransport(lambda data: data)
     line.close()
     with pytest.raises(LinkError, match="closed by this process"):

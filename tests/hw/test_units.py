@@ -32,7 +32,7 @@ UNLIKE = [
 
 
 @pytest.mark.parametrize(("one", "other"), ALIKE)
-def test_two_ways_to_write_one_unit(one: str, other: str) -> None:
+def test_one_unit_may_be_written_in_two_ways(one: str, other: str) -> None:
     assert same_unit(one, other)
 
 
@@ -42,12 +42,12 @@ def test_nothing_converts_between_units(one: str, other: str) -> None:
 
 
 @pytest.mark.parametrize("unit", ["rad/s", "deg/s", "m s^-1", "rpm", "Hz", "mm/ms", "1/min"])
-def test_a_velocity_is_something_per_time(unit: str) -> None:
+def test_a_velocity_is_a_quantity_per_time(unit: str) -> None:
     assert is_rate(unit)
 
 
 @pytest.mark.parametrize("unit", ["rad", "m", "m/s^2", "V", "V s", "", "A^2"])
-def test_other_quantities_are_no_velocities(unit: str) -> None:
+def test_other_quantities_are_not_velocities(unit: str) -> None:
     assert not is_rate(unit)
 
 
@@ -59,6 +59,6 @@ def test_the_rate_of_a_quantity_is_its_unit_per_second(unit: str) -> None:
 
 
 @given(st.text(alphabet="aµ1²/()^*·. -%°_", max_size=12))
-def test_any_text_is_a_unit_equal_to_itself(text: str) -> None:
+def test_any_text_is_a_unit_and_equals_itself(text: str) -> None:
     assert same_unit(text, text)
     assert all(parse_unit(text).values())

@@ -17,10 +17,10 @@ import msgspec
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.files import MAX_JSON_BYTES, read_file
 from onrig.tools.terminal import VerbParser, file_problem
-from tests.lab.attacks.campaign import Campaign, Fuzzing, RecordedPieces, Verdict, do_piece, verdict
+from tests.lab.attacks.campaign import Campaign, Fuzzing, RecordedPieces, Verdict, run_piece, verdict
 from tests.lab.attacks.deaths import DeadHosts
 from tests.lab.attacks.doors import Crowds, Garbage, ModelsOverTheLink, Returning
-from tests.lab.attacks.lockstep import Alone, Exhaustion, LockstepHits
+from tests.lab.attacks.lockstep import Exhaustion, LockstepHits, ReferenceRun
 from tests.lab.attacks.realtime import RealtimeHits, Stops
 from tests.lab.command import complain, execute, program
 
@@ -41,19 +41,19 @@ class Size(NamedTuple):
     stops: int
     episodes: int
     """Length of a lockstep run."""
-    longest_s: float | None
+    max_stop_s: float | None
     """Longest time that a process is stopped or a resource exhausted; None includes permanently."""
 
 
-WHOLE: Final = Size(
+FULL: Final = Size(
     (10, 1000), (5, 2000), (2, 500), (2, 50_000), (4, 4000), (4, 40), (25, 2), (10, 5), 10, (6, 10), 20, 16, None
 )
 QUICK: Final = Size((1, 40), (1, 80), (1, 20), (1, 300), (1, 50), (2, 40), (1, 1), (1, 1), 1, (1, 2), 1, 6, 0.5)
 
 
-def campaigns(seed: int, size: Size = WHOLE) -> list[Campaign]:
+def campaigns(seed: int, size: Size = FULL) -> list[Campaign]:
     """All campaigns in execution order."""
-    alone, longest_s = Alone(seed, size.episodes), size.longest_s
+    reference_run, max_stop_s = ReferenceRun(seed, size.episodes), size.max_stop_s
     return [
         Fuzzing("configurations", "fuzzed configurations", seed, *size.configurations, case_s=0.1, steady=False),
         Fuzzing("models", "hostile or mutated models at the door", seed, *size.models, case_s=0.005),
@@ -61,29 +61,35 @@ def campaigns(seed: int, size: Size = WHOLE) -> list[Campaign]:
         Garbage(seed, *size.garbage),
         Crowds(seed, *size.crowds),
         Returning(seed, *size.returning),
-        *(LockstepHits(alone, seed, *size.lockstep, stop=stop, longest_s=longest_s) for stop in (False, True)),
-        *(RealtimeHits(seed, *size.realtime, stop=stop, longest_s=longest_s) for stop in (False, True)),
-        *(Exhaustion(what, seed, size.exhaustion, longest_s=longest_s) for what in ("disk", "shm", "descriptors")),
+        *(
+            LockstepHits(reference_run, seed, *size.lockstep, stop=stop, max_stop_s=max_stop_s)
+            for stop in (False, True)
+        ),
+        *(RealtimeHits(seed, *size.realtime, stop=stop, max_stop_s=max_stop_s) for stop in (False, True)),
+        *(
+            Exhaustion(exhausted, seed, size.exhaustion, max_stop_s=max_stop_s)
+            for exhausted in ("disk", "shm", "descriptors")
+        ),
         DeadHosts(seed, *size.deaths),
         Stops(seed, size.stops),
     ]
 
 
 NAMES: Final = tuple(campaign.name for campaign in campaigns(0, QUICK))
-Say = Callable[[str, float], object]
+ReportProgress = Callable[[str, float], object]
 """Progress callback: current activity and the seconds of the total it accounts for."""
 
 
-def attack(chosen: Sequence[Campaign], out: Path, say: Say) -> list[Verdict]:
+def attack(chosen: Sequence[Campaign], out: Path, report_progress: ReportProgress) -> list[Verdict]:
     """Run the unfinished pieces of each campaign; results go to ``out``."""
     verdicts = []
     for campaign in chosen:
-        filed = RecordedPieces(out / f"{campaign.name}.jsonl")
-        for number in filed.left(campaign.pieces):
-            say(f"{campaign.name} {number + 1}/{campaign.pieces}", 0.0)
-            filed.add(do_piece(campaign, number, out / "kept" / f"{campaign.name}-{number}"))
-            say(campaign.name, campaign.piece_s)
-        verdicts.append(verdict(campaign, filed.pieces))
+        recorded = RecordedPieces(out / f"{campaign.name}.jsonl")
+        for number in recorded.missing(campaign.pieces):
+            report_progress(f"{campaign.name} {number + 1}/{campaign.pieces}", 0.0)
+            recorded.add(run_piece(campaign, number, out / "kept" / f"{campaign.name}-{number}"))
+            report_progress(campaign.name, campaign.piece_s)
+        verdicts.append(verdict(campaign, recorded.pieces))
     return verdicts
 
 
@@ -115,10 +121,10 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str]) -> int:
     """Run the attack; returns the exit code, 70 if a requirement was violated."""
     args = parser().parse_args(arguments)
-    chosen = campaigns(args.seed, QUICK if args.quick else WHOLE)
+    chosen = campaigns(args.seed, QUICK if args.quick else FULL)
     if args.list:
         for campaign in chosen:
-            print(f"{campaign.name:<20}  {campaign.does}")
+            print(f"{campaign.name:<20}  {campaign.description}")
         return ExitCode.OK
     if args.seed < 0:
         return complain("attack", f"--seed: expected 0 or more, got {args.seed}")
@@ -138,17 +144,19 @@ def main(arguments: list[str]) -> int:
     from tests.lab.pages import attack_line, attack_markdown, attack_report, attack_text
 
     chosen = [campaign for campaign in chosen if campaign.name in only]
-    done_s = [c.piece_s * (c.pieces - len(RecordedPieces(out / f"{c.name}.jsonl").left(c.pieces))) for c in chosen]
-    progress = progress_for(sum(c.pieces * c.piece_s for c in chosen) - sum(done_s) or 1.0)
+    finished_s = [
+        c.piece_s * (c.pieces - len(RecordedPieces(out / f"{c.name}.jsonl").missing(c.pieces))) for c in chosen
+    ]
+    progress = progress_for(sum(c.pieces * c.piece_s for c in chosen) - sum(finished_s) or 1.0)
 
-    def say(what: str, seconds: float) -> None:
-        progress.begin_step(what)
+    def report_progress(activity: str, seconds: float) -> None:
+        progress.begin_step(activity)
         progress.finish_step(seconds)
 
     verdicts = []
     try:
         for campaign in chosen:
-            verdicts += attack([campaign], out, say)
+            verdicts += attack([campaign], out, report_progress)
             print(attack_line(verdicts[-1]), flush=True)
     finally:
         progress.close()
@@ -158,7 +166,7 @@ def main(arguments: list[str]) -> int:
     return ExitCode.OK if all(v.holds for v in verdicts) else ExitCode.INTERNAL
 
 
-def _begin(out: Path, begun: StartArguments) -> str | None:
+def _begin(out: Path, arguments: StartArguments) -> str | None:
     """Start in a folder, or continue an attack with the same arguments; returns the problem, or None."""
     file = out / "attack.json"
     if file.exists():
@@ -166,7 +174,7 @@ def _begin(out: Path, begun: StartArguments) -> str | None:
             before = msgspec.json.decode(read_file(file, MAX_JSON_BYTES), type=StartArguments)
         except (OSError, msgspec.DecodeError) as error:
             return f"--out: '{file}' cannot be read: {error}"
-        if before != begun:
+        if before != arguments:
             quick = " --quick" if before.quick else ""
             return f"--out: '{out}' holds an attack with --seed {before.seed}{quick}; choose another folder"
         return None
@@ -174,7 +182,7 @@ def _begin(out: Path, begun: StartArguments) -> str | None:
         return f"--out: '{out}' is not empty; choose another folder"
     try:
         out.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(msgspec.json.encode(begun))
+        file.write_bytes(msgspec.json.encode(arguments))
     except OSError as error:
         return f"--out: '{out}' cannot be written: {error.strerror}"
     return None

@@ -12,7 +12,7 @@ from onrig.hw.messages import Status, shows_safe
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.faults import FaultName
 from onrig.sim.twin.pacing import hand_over_ns
-from tests.lab.rig.audit import AS_ASKED
+from tests.lab.rig.audit import ON_REQUEST
 from tests.lab.rig.processes import CONTROL, LEARNER, REPLAY
 from tests.lab.rig.rig import WatchedRig
 from tests.lab.rig.wire import Mode, device_time_us, safe_since_us
@@ -50,7 +50,7 @@ class Case(NamedTuple):
     learner: bool = False
     twin_faults: str = ""
     settings: tuple[str, ...] = ()
-    goes_on: bool = False
+    unaffected: bool = False
     """Whether the loop must be unaffected: no safe output is expected."""
 
 
@@ -77,7 +77,7 @@ def _ends(fault: FaultName, code: ExitCode, inject: Callable[[WatchedRig], None]
         safe_ms = _safe_ms(rig, fault_us)
         ended = rig.run.ended()
         named = ended == code and fault.value in rig.faults()
-        kept = rig.kept(before)
+        kept = rig.data_kept(before)
         return Outcome(safe_ms, named, kept, rig.another_run() == ExitCode.OK, f"run ends, exit {ended}")
 
     return attempt
@@ -94,15 +94,15 @@ def _recovers(
         fault_us = _device_now_us(rig)
         inject(rig)
         safe_ms = _safe_ms(rig, fault_us)
-        rig.until(lambda: rig.acts_again(at), "the run to go on")
+        rig.until(lambda: rig.is_driven_again(at), "the run to go on")
         rig.until(lambda: named(rig), "the fault to be named")
         code = rig.run.interrupt()
-        return Outcome(safe_ms, True, rig.kept(before), code in AS_ASKED, note)
+        return Outcome(safe_ms, True, rig.data_kept(before), code in ON_REQUEST, note)
 
     return attempt
 
 
-def _goes_on(
+def _unaffected(
     named: Callable[[WatchedRig], bool], inject: Callable[[WatchedRig], None], *, note: str
 ) -> Callable[[WatchedRig], Outcome]:
     """Build the case of a fault outside the loop: commands may not be missing for a full lease."""
@@ -112,14 +112,14 @@ def _goes_on(
         before, at = rig.run.rows(), len(rig.wire.seen)
         inject(rig)
         rig.until(lambda: named(rig), "the fault to be named")
-        filed = len(before)
-        rig.until(lambda: len(rig.run.rows()) >= filed + 2, "two more episodes")
-        least = min(s.lease_left for _, s in rig.wire.seen[at:] if s.status & Status.ARMED)
+        recorded = len(before)
+        rig.until(lambda: len(rig.run.rows()) >= recorded + 2, "two more episodes")
+        min_lease_left = min(s.lease_left for _, s in rig.wire.seen[at:] if s.status & Status.ARMED)
         tripped = any(s.fault for _, s in rig.wire.seen[at:])
         code = rig.run.interrupt()
-        went_on = code in AS_ASKED and not tripped
-        left = f"; shortest remaining lease {least} of {rig.config.rig.lease_periods}"
-        return Outcome(None, True, rig.kept(before), went_on, note + left)
+        continued = code in ON_REQUEST and not tripped
+        left = f"; shortest remaining lease {min_lease_left} of {rig.config.rig.lease_periods}"
+        return Outcome(None, True, rig.data_kept(before), continued, note + left)
 
     return attempt
 
@@ -129,7 +129,7 @@ def _reboot(rig: WatchedRig) -> Outcome:
     before = rig.run.rows()
     code = rig.run.ended()
     named = code == ExitCode.HARDWARE and FaultName.DEVICE_REBOOTED.value in rig.faults()
-    kept, at = rig.kept(before), len(rig.wire.seen)
+    kept, at = rig.data_kept(before), len(rig.wire.seen)
     rearmed = rig.another_run() == ExitCode.OK
     # The device's memory is lost, so its first frame decides: its output has been the safe one since the restart.
     first = rig.wire.seen[at].state
@@ -145,13 +145,13 @@ def _estop(rig: WatchedRig) -> Outcome:
     at = len(rig.wire.seen)
     name = FaultName.DEVICE_ESTOP.value
     rig.until(lambda: name in rig.faults(), "the fault to be named")
-    too_early = rig.resume()
+    resumed_early = rig.resume()
     rig.until(lambda: rig.wire.seen[-1].state.frame > FRAME + 500, "the button to be released")
     released = rig.resume()
-    rig.until(lambda: rig.acts_again(at), "the run to go on")
+    rig.until(lambda: rig.is_driven_again(at), "the run to go on")
     code = rig.run.interrupt()
-    rearmed = too_early == ExitCode.HARDWARE and released == ExitCode.OK and code == ExitCode.INTERRUPTED
-    return Outcome(safe_ms, True, rig.kept(before), rearmed, "refused while pressed, goes on by `onrig resume`")
+    rearmed = resumed_early == ExitCode.HARDWARE and released == ExitCode.OK and code == ExitCode.INTERRUPTED
+    return Outcome(safe_ms, True, rig.data_kept(before), rearmed, "refused while pressed, goes on by `onrig resume`")
 
 
 def _unplugged(rig: WatchedRig) -> Outcome:
@@ -160,15 +160,15 @@ def _unplugged(rig: WatchedRig) -> Outcome:
     rig.wire.mode = "unplugged"
     safe_ms = _safe_ms(rig, fault_us)
     rig.until(lambda: FaultName.LINK_UNPLUGGED.value in rig.faults(), "the fault to be named")
-    too_early = rig.resume()
+    resumed_early = rig.resume()
     rig.wire.mode = "carry"
     rig.until(lambda: rig.resume() == ExitCode.OK, "the device to be reconnected")
-    rig.until(lambda: rig.acts_again(at), "the run to go on")
-    rearmed = too_early == ExitCode.CONFIGURATION and rig.run.interrupt() == ExitCode.INTERRUPTED
-    return Outcome(safe_ms, True, rig.kept(before), rearmed, "disarmed when it is back, goes on by `onrig resume`")
+    rig.until(lambda: rig.is_driven_again(at), "the run to go on")
+    rearmed = resumed_early == ExitCode.CONFIGURATION and rig.run.interrupt() == ExitCode.INTERRUPTED
+    return Outcome(safe_ms, True, rig.data_kept(before), rearmed, "disarmed when it is back, goes on by `onrig resume`")
 
 
-def _untrue(fault: FaultName, code: ExitCode, *, until_released: int = 0) -> Callable[[WatchedRig], Outcome]:
+def _contradicting(fault: FaultName, code: ExitCode, *, until_released: int = 0) -> Callable[[WatchedRig], Outcome]:
     """Build the case of a self-contradicting device: safe after the contradicting frame, the last one that is answered.
 
     If an operator must act, the run waits, and continues after frame ``until_released`` once resumed.
@@ -181,34 +181,34 @@ def _untrue(fault: FaultName, code: ExitCode, *, until_released: int = 0) -> Cal
         safe_ms = _safe_ms(rig, rig.wire.seen[driven[-1]].state.t_us) if driven else 0.0
         before, at = rig.run.rows(), len(rig.wire.seen)
         if not until_released:
-            ended, kept = rig.run.ended(), rig.kept(before)
+            ended, kept = rig.run.ended(), rig.data_kept(before)
             # The device repeats the fault, so the next run must end in the same way.
             again = rig.another_run() in (code, ExitCode.OK)
             return Outcome(safe_ms, ended == code, kept, again, f"run ends, exit {ended}")
         rig.until(lambda: rig.wire.seen[-1].state.frame > until_released, "the device to recover")
         resumed = rig.resume()
-        rig.until(lambda: rig.acts_again(at), "the run to go on")
-        goes_on = resumed == ExitCode.OK and rig.run.interrupt() == ExitCode.INTERRUPTED
-        return Outcome(safe_ms, True, rig.kept(before), goes_on, "goes on by `onrig resume`")
+        rig.until(lambda: rig.is_driven_again(at), "the run to go on")
+        continues = resumed == ExitCode.OK and rig.run.interrupt() == ExitCode.INTERRUPTED
+        return Outcome(safe_ms, True, rig.data_kept(before), continues, "goes on by `onrig resume`")
 
     return attempt
 
 
 def _stop_deaf(rig: WatchedRig) -> Outcome:
     """Case of ``onrig stop --now`` while every DISARM is lost: only a frame after the lease's expiry reports *safe*."""
-    rig.until(lambda: any(s.frame == FRAME for _, s in rig.wire.seen) and rig.acts(), f"frame {FRAME}, driven")
+    rig.until(lambda: any(s.frame == FRAME for _, s in rig.wire.seen) and rig.is_driven(), f"frame {FRAME}, driven")
     before, at = rig.run.rows(), len(rig.wire.seen)
-    code, said = rig.stop()
+    code, output = rig.stop()
     ended = rig.run.ended()
     # The time counts from the frame that the last command answered; the stop followed within one period.
     answered = max(s.answers for _, s in rig.wire.seen[at:])
     safe_ms = _safe_ms(rig, next(s.t_us for _, s in rig.wire.seen if s.frame == answered))
-    named = code == ExitCode.OK and "actuators safe after" in said and "confirmed by a state frame" in said
-    told_ms = float(said.split("actuators safe after ", 1)[1].split(" ms", 1)[0]) if named else 0.0
-    early = "" if told_ms >= safe_ms - rig.config.period_us / 1000 else f"; FALSE: told after {told_ms:.0f} ms"
+    named = code == ExitCode.OK and "actuators safe after" in output and "confirmed by a state frame" in output
+    reported_ms = float(output.split("actuators safe after ", 1)[1].split(" ms", 1)[0]) if named else 0.0
+    early = "" if reported_ms >= safe_ms - rig.config.period_us / 1000 else f"; FALSE: told after {reported_ms:.0f} ms"
     note = f"stop confirmed by the frame, run ends, exit {ended}{early}"
     rig.until(lambda: rig.wire.seen[-1].state.frame > FRAME + DEAF, "the device to receive again")
-    return Outcome(safe_ms, named and not early, rig.kept(before), rig.another_run() == ExitCode.OK, note)
+    return Outcome(safe_ms, named and not early, rig.data_kept(before), rig.another_run() == ExitCode.OK, note)
 
 
 def _garble_a_burst(rig: WatchedRig) -> None:
@@ -242,7 +242,7 @@ def _restarted(name: str) -> Callable[[WatchedRig], bool]:
     return lambda rig: any(f"{name} ended with code -9; restarted" in str(e.get("message")) for e in rig.run.events())
 
 
-def _complained(rig: WatchedRig) -> bool:
+def _warned(rig: WatchedRig) -> bool:
     return any(e["kind"] == "warning" and "File too large" in str(e["message"]) for e in rig.run.events())
 
 
@@ -271,26 +271,26 @@ CASES: Final = (
     Case(
         "frozen sensor",
         "sensors_frozen",
-        _untrue(FaultName.SENSORS_FROZEN, ExitCode.SAFETY, until_released=FRAME + STUCK),
+        _contradicting(FaultName.SENSORS_FROZEN, ExitCode.SAFETY, until_released=FRAME + STUCK),
         twin_faults=f"{{scheduled: [{{kind: stick, frame: {FRAME - 25}, frames: {STUCK + 25}}}]}}",
         settings=("supervision.frozen_s=0.6", "exploration={process: gaussian, std: 0.5, amplitude: [[1, 1.0]]}"),
     ),
     Case(
         "fault without a code",
         "device_unnamed",
-        _untrue(FaultName.DEVICE_UNNAMED, ExitCode.SAFETY, until_released=FRAME + 1),
+        _contradicting(FaultName.DEVICE_UNNAMED, ExitCode.SAFETY, until_released=FRAME + 1),
         twin_faults=f"{{scheduled: [{{kind: unnamed, frame: {FRAME}}}]}}",
     ),
     Case(
         "wrong rate",
         "device_rate",
-        _untrue(FaultName.DEVICE_RATE, ExitCode.HARDWARE),
+        _contradicting(FaultName.DEVICE_RATE, ExitCode.HARDWARE),
         twin_faults="{rate: 2.0}",
     ),
     Case(
         "foreign boot id",
         "device_rebooted",
-        _untrue(FaultName.DEVICE_REBOOTED, ExitCode.HARDWARE),
+        _contradicting(FaultName.DEVICE_REBOOTED, ExitCode.HARDWARE),
         twin_faults=f"{{scheduled: [{{kind: stranger, frame: {FRAME}}}]}}",
     ),
     Case(
@@ -314,23 +314,23 @@ CASES: Final = (
     Case(
         "learner gone",
         "restarted",
-        _goes_on(_restarted("learner"), _kill(LEARNER), note="loop goes on"),
+        _unaffected(_restarted("learner"), _kill(LEARNER), note="loop goes on"),
         learner=True,
-        goes_on=True,
+        unaffected=True,
     ),
     Case(
         "replay gone",
         "restarted",
-        _goes_on(_restarted("replay"), _kill(REPLAY), note="loop goes on"),
-        goes_on=True,
+        _unaffected(_restarted("replay"), _kill(REPLAY), note="loop goes on"),
+        unaffected=True,
     ),
     *(
         Case(
             f"{role} hangs",
             "killed, restarted",
-            _goes_on(_restarted(role), _kill(module, signal.SIGSTOP), note="loop goes on"),
+            _unaffected(_restarted(role), _kill(module, signal.SIGSTOP), note="loop goes on"),
             learner=role == "learner",
-            goes_on=True,
+            unaffected=True,
             settings=("supervision.hang_s=2",),
         )
         for role, module in (("learner", LEARNER), ("replay", REPLAY))
@@ -338,13 +338,15 @@ CASES: Final = (
     Case(
         "wall clock jumps",
         "nothing to name",
-        _goes_on(lambda rig: not rig.faults(), lambda rig: rig.jump_clock(_JUMP_S, -_JUMP_S, 0.0), note="loop goes on"),
-        goes_on=True,
+        _unaffected(
+            lambda rig: not rig.faults(), lambda rig: rig.jump_clock(_JUMP_S, -_JUMP_S, 0.0), note="loop goes on"
+        ),
+        unaffected=True,
     ),
     Case(
         "disk full",
         "a warning",
-        _goes_on(_complained, _fill_disk, note="loop goes on"),
-        goes_on=True,
+        _unaffected(_warned, _fill_disk, note="loop goes on"),
+        unaffected=True,
     ),
 )

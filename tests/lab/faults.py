@@ -48,12 +48,12 @@ def main(arguments: list[str]) -> int:
     bound_ms = 0.0
     with (
         contextlib.closing(progress_for(len(cases) * args.repeats * _CASE_S)) as progress,
-        tempfile.TemporaryDirectory(prefix="onrig-faults-") as passing,
+        tempfile.TemporaryDirectory(prefix="onrig-faults-") as temporary,
     ):
         for case in cases:
             for n in range(args.repeats):
                 progress.begin_step(f"{case.name}, {n + 1} of {args.repeats}")
-                folder = Path(args.keep or passing) / f"{case.name.replace(' ', '-')}-{n + 1}"
+                folder = Path(args.keep or temporary) / f"{case.name.replace(' ', '-')}-{n + 1}"
                 outcome, bound_ms = _try(case, folder)
                 found.setdefault(case.name, []).append(outcome)
                 progress.finish_step(_CASE_S)
@@ -73,7 +73,7 @@ def _try(case: Case, folder: Path) -> tuple[Outcome, float]:
         try:
             return case.attempt(rig), bound_ms
         except WaitTimeout as error:
-            return Outcome(None if case.goes_on else float("inf"), False, False, False, str(error)), bound_ms
+            return Outcome(None if case.unaffected else float("inf"), False, False, False, str(error)), bound_ms
 
 
 def worst_ms(outcomes: Sequence[Outcome]) -> float | None:

@@ -85,24 +85,24 @@ def main(arguments: list[str]) -> int:
     for peer in PEERS:
         if peer not in present:
             print(f"{peer}: not installed, left out (pip install 'onrig[bench]')")
-    plan, rides = (QUICK, QUICK_STRATEGY_RUNS) if args.quick else (FULL, STRATEGY_RUNS)
-    progress = progress_for(plan.seconds(tuple(present)) + (rides.seconds() if args.strategy else 0.0))
+    plan, strategies = (QUICK, QUICK_STRATEGY_RUNS) if args.quick else (FULL, STRATEGY_RUNS)
+    progress = progress_for(plan.seconds(tuple(present)) + (strategies.seconds() if args.strategy else 0.0))
     measured: dict[StrategyRun, Minutes] = {}
     try:
         session = Session(plan, tuple(present), progress)
         session.run()
         unavailable = dict(session.unavailable_reasons)
         if args.strategy:
-            measured, failed = measure_strategies(rides, progress)
+            measured, failed = measure_strategies(strategies, progress)
             unavailable |= failed
     finally:
         progress.close()
     report = build_report(session.rates, session.spans, unavailable, present)
-    report.rows.extend(strategy_rows(measured, rides))
-    report.checks.extend(strategy_checks(measured, rides))
+    report.rows.extend(strategy_rows(measured, strategies))
+    report.checks.extend(strategy_checks(measured, strategies))
     parts = [rates_table(session.rates), limit_table(session.rates)]
     if measured:
-        parts.append(strategy_table(measured, rides))
+        parts.append(strategy_table(measured, strategies))
     if report.checks:
         parts.append(checks_table(report.checks))
     conclude(report, [*parts, "\n".join(notes(session.rates, unavailable, report))], args.json)
@@ -115,17 +115,17 @@ def build_report(
     """Build the report of the measurements."""
     machine, floor = describe_subjects(versions, spans, unavailable)
     machine["fairness"] = "; ".join(_FAIRNESS)
-    said = limit_sentence(rates)
-    if said is not None:
-        machine["floating_point_limit"] = said
+    sentence = limit_sentence(rates)
+    if sentence is not None:
+        machine["floating_point_limit"] = sentence
     rows = [row(case, subject, of_case) for (case, subject), of_case in rates.items()]
     return Report(machine, floor, rows + share_rows(rates), speed_checks(rates))
 
 
 def notes(rates: Rates, unavailable: dict[tuple[str, str], str], report: Report) -> list[str]:
     """Return the notes below the tables."""
-    said = limit_sentence(rates)
-    lines = [] if said is None else [said]
+    sentence = limit_sentence(rates)
+    lines = [] if sentence is None else [sentence]
     if any(subject in PEERS for _, subject in rates):
         lines += _FAIRNESS
     lines += skipped_lines(unavailable)
@@ -148,7 +148,7 @@ def rates_table(rates: Rates) -> str:
             format_number(sorted_slots[-1]),
         ]
         for peer in PEERS:
-            theirs, ratio = rates.get((case.alone, peer)), times_faster(rates, case, peer)
+            theirs, ratio = rates.get((case.single_trial, peer)), times_faster(rates, case, peer)
             cells += ["" if theirs is None else format_number(theirs.p50), "" if ratio is None else f"{ratio:.1f}x"]
         rows.append(cells)
     return align(rows)
@@ -157,18 +157,18 @@ def rates_table(rates: Rates) -> str:
 def limit_table(rates: Rates) -> str:
     """Tabulate an update's floating-point operations and rate, compared with bare products."""
     rows = [["matrix products", "Mflop", "Gflop/s", "of those alone", "", f"of {LARGE} x {LARGE}", ""]]
-    for case, near in _shares(rates):
+    for case, ratio in _shares(rates):
         bare = rates[LearnerCase(Work.PRODUCTS, case.network, case.shape, case.trials), LIMIT].p50
         large = rates[LearnerCase(Work.LARGE, case.network, case.shape, 1), LIMIT].p50
-        own = [format_number(x) for x in (near.mega_flop, near.gflop_per_s)]
+        own = [format_number(x) for x in (ratio.mega_flop, ratio.gflop_per_s)]
         rows.append(
             [
                 case.title,
                 *own,
                 format_number(bare),
-                f"{near.of_products:.0%}",
+                f"{ratio.of_products:.0%}",
                 format_number(large),
-                f"{near.of_large:.0%}",
+                f"{ratio.of_large:.0%}",
             ]
         )
     return align(rows)
@@ -179,17 +179,17 @@ def limit_sentence(rates: Rates) -> str | None:
     shares = _shares(rates)
     if not shares:
         return None
-    case, near = max(shares, key=lambda found: found[0].trials)
+    case, ratio = max(shares, key=lambda found: found[0].trials)
     return (
-        f"{case.title}: the matrix products run at {near.gflop_per_s:.1f} Gflop/s, {near.of_large:.0%} of what one of "
-        f"{LARGE} x {LARGE} reaches on this core and "
-        f"{near.of_products:.0%} of what the same small products alone reach"
+        f"{case.title}: the matrix products run at {ratio.gflop_per_s:.1f} Gflop/s, {ratio.of_large:.0%} of what one "
+        f"of {LARGE} x {LARGE} reaches on this core and "
+        f"{ratio.of_products:.0%} of what the same small products alone reach"
     )
 
 
 def _shares(rates: Rates) -> list[tuple[LearnerCase, Share]]:
     updates = [case for case in _ours(rates) if case.work is Work.UPDATE]
-    return [(case, near) for case in updates if (near := share(rates, case)) is not None]
+    return [(case, ratio) for case in updates if (ratio := share(rates, case)) is not None]
 
 
 def _ours(rates: Rates) -> Iterable[LearnerCase]:

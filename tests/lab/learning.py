@@ -34,7 +34,7 @@ from onrig.tools.quantity import format_duration, format_estimate
 from onrig.tools.terminal import VerbParser, align, file_problem
 from tests.lab.command import complain, execute, parser_of
 from tests.lab.learners.cases import JAX_PEER, ONRIG, PEER
-from tests.lab.learners.learners import CASES, Case, NoSuchTask, ours, random_returns, theirs
+from tests.lab.learners.learners import CASES, Case, NoSuchTask, random_returns, train_onrig, train_peer
 from tests.lab.trials_file import append_rows, read_rows
 
 _NAME: Final = "learning"
@@ -44,10 +44,10 @@ MARGIN: Final = 0.1
 """Maximum deficit, as a fraction of the peer's final return relative to random actions."""
 Learner = Callable[[Case, int], NDArray[np.float64]]
 """Function from a case and a seed to the mean return of each evaluation, (P,)."""
-LEARNERS: Final[dict[str, Learner]] = {ONRIG: ours, PEER: theirs, JAX_PEER: theirs}
+LEARNERS: Final[dict[str, Learner]] = {ONRIG: train_onrig, PEER: train_peer, JAX_PEER: train_peer}
 
 
-class Learned(NamedTuple):
+class TrialResult(NamedTuple):
     """One finished trial."""
 
     returns: NDArray[np.float64]
@@ -99,31 +99,31 @@ def main(arguments: list[str]) -> int:
     for peer in missing:
         print(f"{peer}: not installed, left out (pip install 'onrig[bench]')")
     try:
-        there = read(args.out)
+        finished = read(args.out)
     except (OSError, ValueError) as error:
         return complain(_NAME, f"'{args.out}' cannot be read: {getattr(error, 'strerror', None) or error}")
-    todo = [
+    missing_trials = [
         (case, subject, seed)
         for seed in range(args.seeds)
         for case in cases
         for subject in (ONRIG, case.peer)
-        if subject not in missing and (case.name, subject, seed) not in there
+        if subject not in missing and (case.name, subject, seed) not in finished
     ]
-    cost = format_duration(sum(case.cost_s for case, _, _ in todo))
-    print(f"{args.out}: {len(todo)} trials to run, about {cost} of a core")
+    cost = format_duration(sum(case.cost_s for case, _, _ in missing_trials))
+    print(f"{args.out}: {len(missing_trials)} trials to run, about {cost} of a core")
     if args.dry_run:
         return ExitCode.OK
     try:
         args.out.parent.mkdir(parents=True, exist_ok=True)
-        for case, subject, seed in todo:
-            learned = measured(case, subject, seed)
-            write(args.out, case, subject, seed, learned)
-            there[case.name, subject, seed] = learned
+        for case, subject, seed in missing_trials:
+            result = run_trial(case, subject, seed)
+            write(args.out, case, subject, seed, result)
+            finished[case.name, subject, seed] = result
             print(
-                f"{case.name}, {subject}, seed {seed}: final {learned.final:.1f}, {format_duration(learned.busy_s)}",
+                f"{case.name}, {subject}, seed {seed}: final {result.final:.1f}, {format_duration(result.busy_s)}",
                 flush=True,
             )
-        report, tables = compared(there, cases, args.seeds)
+        report, tables = compare(finished, cases, args.seeds)
         conclude(report, tables, args.json)
     except NoSuchTask as error:
         return complain(_NAME, str(error), ExitCode.PREFLIGHT)
@@ -134,23 +134,23 @@ def main(arguments: list[str]) -> int:
     return ExitCode.OK
 
 
-def measured(case: Case, subject: str, seed: int) -> Learned:
+def run_trial(case: Case, subject: str, seed: int) -> TrialResult:
     """Run one trial on one thread."""
     import torch
 
     torch.set_num_threads(1)
     start = time.process_time()
     returns = LEARNERS[subject](case, seed)
-    return Learned(returns, time.process_time() - start)
+    return TrialResult(returns, time.process_time() - start)
 
 
-def compared(there: Mapping[Key, Learned], cases: Sequence[Case], seeds: int) -> tuple[Report, list[str]]:
+def compare(finished: Mapping[Key, TrialResult], cases: Sequence[Case], seeds: int) -> tuple[Report, list[str]]:
     """Compare the available pairs."""
     table = [["case", "peer", "pairs", "random", ONRIG, "peer", "lowest", "difference", "of areas", "CPU s", "peer"]]
     rows: list[Row] = []
     checks: list[Check] = []
     for case in cases:
-        found = {s: [there.get((case.name, s, seed)) for seed in range(seeds)] for s in (ONRIG, case.peer)}
+        found = {s: [finished.get((case.name, s, seed)) for seed in range(seeds)] for s in (ONRIG, case.peer)}
         pairs = [(a, b) for a, b in zip(*found.values(), strict=True) if a is not None and b is not None]
         for subject, trials in found.items():
             finals = [trial.final for trial in trials if trial is not None]
@@ -159,15 +159,15 @@ def compared(there: Mapping[Key, Learned], cases: Sequence[Case], seeds: int) ->
         if not pairs:
             continue
         a, b = np.array([p.final for p, _ in pairs]), np.array([p.final for _, p in pairs])
-        by_chance = float(random_returns(case).mean())
+        random_return = float(random_returns(case).mean())
         final = paired_difference(a, b)
         area = paired_difference(*(np.array([pair[k].area for pair in pairs]) for k in (0, 1)))
-        busy = [f"{np.mean([pair[k].busy_s for pair in pairs]):.0f}" for k in (0, 1)]
-        medians = [f"{value:.1f}" for value in (by_chance, np.median(a), np.median(b))]
+        cpu_s = [f"{np.mean([pair[k].busy_s for pair in pairs]):.0f}" for k in (0, 1)]
+        medians = [f"{value:.1f}" for value in (random_return, np.median(a), np.median(b))]
         lowest = f"{a.min():.1f}, {b.min():.1f}"
         shown = (f"{format_estimate(of, 1, signed=True)}, p = {of.p:.2g}" for of in (final, area))
-        table.append([case.name, case.peer, str(len(pairs)), *medians, lowest, *shown, *busy])
-        margin = -MARGIN * abs(float(np.median(b)) - by_chance)
+        table.append([case.name, case.peer, str(len(pairs)), *medians, lowest, *shown, *cpu_s])
+        margin = -MARGIN * abs(float(np.median(b)) - random_return)
         if len(pairs) >= MIN_TRIALS:
             checks.append(check_at_least(f"{case.name}: lower bound of the difference at least", final.low, margin))
     machine = describe_machine() | {"packages": {p: installed_version(p) or "" for p in (*LEARNERS, "gymnasium")}}
@@ -180,34 +180,34 @@ def compared(there: Mapping[Key, Learned], cases: Sequence[Case], seeds: int) ->
     return Report(machine, 0.0, rows, checks), parts
 
 
-def made_by(case: Case, subject: str) -> str:
+def settings_digest(case: Case, subject: str) -> str:
     """Return the digest of a case's settings, for the peer including its version; trials with another digest are
     repeated."""
     return cell_id(case.run) if subject == ONRIG else f"{cell_id(case.run)} {subject} {installed_version(subject)}"
 
 
-def write(path: Path, case: Case, subject: str, seed: int, learned: Learned) -> None:
+def write(path: Path, case: Case, subject: str, seed: int, result: TrialResult) -> None:
     """Append a finished trial; raises OSError."""
-    every, last = case.run.evaluation.every, (f"{learned.busy_s:.1f}", made_by(case, subject))
-    returns = enumerate(learned.returns.tolist())
+    every, last = case.run.evaluation.every, (f"{result.busy_s:.1f}", settings_digest(case, subject))
+    returns = enumerate(result.returns.tolist())
     append_rows(path, COLUMNS, [(case.name, subject, seed, every * (k + 1), repr(r), *last) for k, r in returns])
 
 
-def read(path: Path) -> dict[Key, Learned]:
+def read(path: Path) -> dict[Key, TrialResult]:
     """Read the complete trials; none if the file is missing.  Raises OSError, and ValueError for other files."""
 
     def parse(row: Sequence[str]) -> tuple[Key, int, float, float, str]:
         case, subject, seed, steps, value, busy_s, by = row
         return (case, subject, int(seed)), int(steps), float(value), float(busy_s), by
 
-    now = {(case.name, subject): made_by(case, subject) for case in CASES for subject in (ONRIG, case.peer)}
+    now = {(case.name, subject): settings_digest(case, subject) for case in CASES for subject in (ONRIG, case.peer)}
     found: defaultdict[Key, dict[int, tuple[float, float]]] = defaultdict(dict)
     for key, steps, value, busy_s, by in read_rows(path, COLUMNS, parse):
         if not by or by == now.get(key[:2]):
             found[key][steps] = value, busy_s
     due = {case.name: [case.run.evaluation.every * (k + 1) for k in range(case.run.points)] for case in CASES}
     return {
-        key: Learned(np.array([of_trial[step][0] for step in due[key[0]]]), of_trial[due[key[0]][-1]][1])
+        key: TrialResult(np.array([of_trial[step][0] for step in due[key[0]]]), of_trial[due[key[0]][-1]][1])
         for key, of_trial in found.items()
         if sorted(of_trial) == due.get(key[0])
     }

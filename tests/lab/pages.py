@@ -13,11 +13,11 @@ import msgspec
 from onrig.tools.bench.report import Check, Report, check_at_most, describe_machine
 from onrig.tools.reports.sheet import markdown_table
 from onrig.tools.terminal import align
-from tests.lab.attacks.campaign import GROWN_MB, Verdict
+from tests.lab.attacks.campaign import MAX_GROWTH_MB, Verdict
 from tests.lab.endurance.schedule import NATURES, Place
 from tests.lab.rig.balance import (
     FLAT_MB_PER_MIN,
-    JUDGED_S,
+    MIN_SLOPE_TIME_S,
     WARM_UP_S,
     Gauges,
     Ledger,
@@ -33,7 +33,7 @@ Table = list[tuple[str, ...]]
 _COLOURS: Final = {Place.SERIAL: "tab:red", Place.NETWORK: "tab:blue", Place.PROCESS: "tab:purple"}
 _ATTACK_HEAD: Final = ("part", "attacks", "findings", "outcome", "memory, last tenth minus first", "took")
 _MEMORY_HEAD: Final = ("MB first", "MB last", "MB peak", "MB/min")
-_SHOWN: Final = 20
+_MAX_FINDINGS_SHOWN: Final = 20
 
 
 # -- soak ------------------------------------------------------------------------------------------------------------
@@ -41,41 +41,43 @@ _SHOWN: Final = 20
 
 def totals(ledger: Ledger) -> list[tuple[str, str]]:
     """Return the totals of the soak, as (name, number)."""
-    lives = ledger.lives
-    missed: Counter[str] = sum((life.missed for life in lives), Counter())
-    batches = [life.error_batches for life in lives if life.told.error_batches is not None]
+    lifetimes = ledger.lifetimes
+    missed: Counter[str] = sum((life.missed for life in lifetimes), Counter())
+    batches = [life.error_batches for life in lifetimes if life.reported.error_batches is not None]
     by_cause = ", ".join(f"{cause} {missed[cause]}" for cause in causes())
     return [
-        ("runs (of them resumed)", f"{len(lives)} ({sum(life.resumed for life in lives)})"),
+        ("runs (of them resumed)", f"{len(lifetimes)} ({sum(life.resumed for life in lifetimes)})"),
         ("learners started", str(ledger.learner_starts)),
-        ("records of ticks", str(sum(life.written for life in lives))),
+        ("records of ticks", str(sum(life.written for life in lifetimes))),
         ("ticks missed", f"{sum(missed.values())} ({by_cause})"),
-        ("records lost by kills", str(sum(max(life.lost, 0) for life in lives))),
-        ("experiences produced", str(sum(life.produced for life in lives))),
-        ("experiences kept", str(sum(life.kept for life in lives))),
+        ("records lost by kills", str(sum(max(life.lost, 0) for life in lifetimes))),
+        ("experiences produced", str(sum(life.produced for life in lifetimes))),
+        ("experiences kept", str(sum(life.kept for life in lifetimes))),
         ("writes mirrored, snapshots included", str(ledger.mirrored)),
-        ("mirror comparisons", f"{ledger.compared}, of the whole memory {ledger.compared_whole}"),
+        ("mirror comparisons", f"{ledger.compared}, of the whole memory {ledger.compared_complete}"),
         ("mirror mismatches", str(ledger.mismatches)),
-        ("policies offered", str(sum(life.admitted + life.refused for life in lives))),
-        ("policies admitted", str(sum(life.admitted for life in lives))),
-        ("policies refused", str(sum(life.refused for life in lives))),
-        ("policies rolled back", str(sum(life.rolled_back for life in lives))),
+        ("policies offered", str(sum(life.admitted + life.refused for life in lifetimes))),
+        ("policies admitted", str(sum(life.admitted for life in lifetimes))),
+        ("policies refused", str(sum(life.refused for life in lifetimes))),
+        ("policies rolled back", str(sum(life.rolled_back for life in lifetimes))),
         ("TD-error batches taken", str(sum(batches)) if batches else "not told by the rig"),
-        ("faults", f"{len(ledger.happenings)} of {ledger.planned}"),
+        ("faults", f"{len(ledger.faults)} of {ledger.planned}"),
     ]
 
 
 def fault_table(ledger: Ledger) -> Table:
     """Return one row for each kind of fault."""
     rows: Table = [("fault", "times", "over", "ended the run", "median", "longest", "named")]
-    for kind, group in by_kind(ledger.happenings).items():
+    for kind, group in by_kind(ledger.faults).items():
         times = [h.recovered_s for h in group if h.recovered_s is not None]
-        told = Counter(name for h in group for name in h.names)
+        reported = Counter(name for h in group for name in h.names)
         named = sum(bool(h.names) for h in group)
-        names = ", ".join(f"{name} {n}" for name, n in told.most_common()) if NATURES[kind].names else "nothing to name"
+        names = (
+            ", ".join(f"{name} {n}" for name, n in reported.most_common()) if NATURES[kind].names else "nothing to name"
+        )
         over, ended = str(len(times)), str(sum(h.ended_run for h in group))
         spans = (f"{median(times):.1f} s", f"{max(times):.1f} s") if times else ("", "")
-        rows.append((kind.value, str(len(group)), over, ended, *spans, f"{named}: {names}" if told else names))
+        rows.append((kind.value, str(len(group)), over, ended, *spans, f"{named}: {names}" if reported else names))
     return rows
 
 
@@ -107,10 +109,10 @@ def soak_text(ledger: Ledger, gauges: Gauges, found: Sequence[Check]) -> str:
     width = max(len(what) for what, _ in totals(ledger))
     note = (
         "MB: private memory; slopes: Theil-Sen over all processes of a role; "
-        f"flat is at most {FLAT_MB_PER_MIN:g} MB/min, judged where one lived for {JUDGED_S:g} s"
+        f"flat is at most {FLAT_MB_PER_MIN:g} MB/min, judged where one lived for {MIN_SLOPE_TIME_S:g} s"
     )
     verdict = [f"NOT balanced: {c.name}: {c.value:g}, bound {c.bound:g}" for c in failed(found)]
-    verdict += [f"  {line}" for line in (*ledger.unexpected_ends, *ledger.untold)]
+    verdict += [f"  {line}" for line in (*ledger.unexpected_ends, *ledger.unreported)]
     parts = [
         "\n".join(f"{what:<{width}}  {figure}" for what, figure in totals(ledger)),
         align(fault_table(ledger)),
@@ -147,8 +149,8 @@ def soak_report(plan: dict[str, float], ledger: Ledger, gauges: Gauges, found: l
         Measured(s.role, s.pid, s.times_s, s.private_mb, s.descriptors, trend([(s.times_s, s.private_mb)], WARM_UP_S))
         for s in gauges.series.values()
     ]
-    books = dict(totals(ledger))
-    return SoakReport(describe_machine(), 0.0, [], found, plan, books, ledger, series, not failed(found))
+    totals_by_name = dict(totals(ledger))
+    return SoakReport(describe_machine(), 0.0, [], found, plan, totals_by_name, ledger, series, not failed(found))
 
 
 def draw_soak(path: Path, ledger: Ledger, gauges: Gauges, offset_s: float) -> bool:
@@ -163,7 +165,7 @@ def draw_soak(path: Path, ledger: Ledger, gauges: Gauges, offset_s: float) -> bo
         import matplotlib.pyplot as plt
     except ImportError:
         return False
-    roles, groups = gauges.roles, by_kind(ledger.happenings)
+    roles, groups = gauges.roles, by_kind(ledger.faults)
     figure, axes = plt.subplots(
         len(roles) + 1,
         1,
@@ -177,8 +179,8 @@ def draw_soak(path: Path, ledger: Ledger, gauges: Gauges, offset_s: float) -> bo
             axis.plot(one.times_s, one.private_mb, lw=1.2, color="tab:green")
             axis.plot(one.times_s[:1], one.private_mb[:1], marker="|", color="0.2", ms=9)
         slope = ledger.memory.get(role)
-        told = f"{role}, MB" if slope is None else f"{role}, MB ({slope.per_minute:+.2f}/min)"
-        axis.set_title(told, loc="left", fontsize=9, pad=2)
+        title = f"{role}, MB" if slope is None else f"{role}, MB ({slope.per_minute:+.2f}/min)"
+        axis.set_title(title, loc="left", fontsize=9, pad=2)
         low, high = axis.get_ylim()
         if high - low < 4:  # the axis must not exaggerate a single page
             axis.set_ylim((low + high) / 2 - 2, (low + high) / 2 + 2)
@@ -209,11 +211,18 @@ def attack_table(verdicts: Sequence[Verdict]) -> Table:
     """Return one row for each campaign."""
     rows: Table = [_ATTACK_HEAD]
     for v in verdicts:
-        does = v.does if v.whole else f"{v.does} (incomplete)"
+        description = v.description if v.complete else f"{v.description} (incomplete)"
         counts = ", ".join(f"{what} {n}" for what, n in v.counts.items())
         grown = "" if v.growth_mb is None else f"{v.growth_mb:+.1f} MB"
         rows.append(
-            (v.name, does, str(len(v.findings)) if v.findings else "none", counts, grown, f"{v.duration_s:.0f} s")
+            (
+                v.name,
+                description,
+                str(len(v.findings)) if v.findings else "none",
+                counts,
+                grown,
+                f"{v.duration_s:.0f} s",
+            )
         )
     return rows
 
@@ -221,16 +230,16 @@ def attack_table(verdicts: Sequence[Verdict]) -> Table:
 def attack_line(v: Verdict) -> str:
     """Return the verdict of one campaign."""
     state = "holds" if v.holds else "NOT WHOLE" if not v.findings else f"{len(v.findings)} FINDINGS"
-    return f"{v.name}: {state} ({v.does}, {v.duration_s:.0f} s)"
+    return f"{v.name}: {state} ({v.description}, {v.duration_s:.0f} s)"
 
 
 def attack_text(verdicts: Sequence[Verdict]) -> str:
     """Return the text of an attack's results."""
     parts = [align(attack_table(verdicts))]
     for v in verdicts:
-        parts += v.findings[:_SHOWN]
-        if len(v.findings) > _SHOWN:
-            parts.append(f"{v.name}: and {len(v.findings) - _SHOWN} more")
+        parts += v.findings[:_MAX_FINDINGS_SHOWN]
+        if len(v.findings) > _MAX_FINDINGS_SHOWN:
+            parts.append(f"{v.name}: and {len(v.findings) - _MAX_FINDINGS_SHOWN} more")
     parts.append("everything holds" if all(v.holds for v in verdicts) else "VIOLATIONS found")
     return "\n".join(parts)
 
@@ -250,5 +259,7 @@ class AttackReport(Report, frozen=True):
 def attack_report(seed: int, verdicts: list[Verdict]) -> AttackReport:
     """Return the complete report of an attack."""
     checks = [Check(f"{v.name}: findings", float(len(v.findings)), 0.0, v.holds) for v in verdicts]
-    checks += [check_at_most(f"{v.name}: MB grown", v.growth_mb, GROWN_MB) for v in verdicts if v.growth_mb is not None]
+    checks += [
+        check_at_most(f"{v.name}: MB grown", v.growth_mb, MAX_GROWTH_MB) for v in verdicts if v.growth_mb is not None
+    ]
     return AttackReport(describe_machine(), 0.0, [], checks, seed, verdicts)

@@ -98,8 +98,8 @@ def main(arguments: list[str]) -> int:
     if config.task.normalization is None:
         return complain(_NAME, f"task {config.task.name} has no references: give task.normalization to compare by")
     if not 0 < config.evaluate_every <= config.episodes:
-        said = f"evaluate_every is {config.evaluate_every}, episodes {config.episodes}"
-        return complain(_NAME, f"{said}: without noise-free evaluations there is nothing to compare")
+        message = f"evaluate_every is {config.evaluate_every}, episodes {config.episodes}"
+        return complain(_NAME, f"{message}: without noise-free evaluations there is nothing to compare")
     try:
         against = shlex.split(args.against or "")
     except ValueError as error:
@@ -109,8 +109,8 @@ def main(arguments: list[str]) -> int:
         others = rows_of(against, args.out)
         if against and not others:
             return complain(_NAME, f"--against: '{args.out}' has no seeds of '{args.against}'")
-        there = {row.seed for row in rows_of(words, args.out)}
-        todo = [seed for seed in range(args.seeds) if seed not in there]
+        finished = {row.seed for row in rows_of(words, args.out)}
+        todo = [seed for seed in range(args.seeds) if seed not in finished]
         print(f"{args.out}: {len(todo)} of {args.seeds} seeds to run, {config.episodes} episodes each", flush=True)
         if args.dry_run:
             return ExitCode.OK
@@ -135,7 +135,7 @@ def _run_all(words: Sequence[str], seeds: Sequence[int], out: Path, at_once: int
     """Run and record these seeds; if one fails, the others that have begun end as well, and its error is raised."""
 
     def run(seed: int) -> None:
-        row = measured(words, seed)
+        row = run_seed(words, seed)
         append_rows(out, COLUMNS, [["" if value is None else value for value in row]])
         print(f"seed {row.seed}: {row.final:.3f}, {_when(row)}, {format_duration(row.wall_s or 0.0)}", flush=True)
 
@@ -148,13 +148,13 @@ def _run_all(words: Sequence[str], seeds: Sequence[int], out: Path, at_once: int
             raise
 
 
-def measured(words: Sequence[str], seed: int) -> Seed:
+def run_seed(words: Sequence[str], seed: int) -> Seed:
     """Run one seed in a folder that is deleted afterwards; raises _Failed."""
     start_s, cell = time.monotonic(), _cell_of(words)
     with tempfile.TemporaryDirectory(prefix="onrig-seed-") as folder:
         run_dir = Path(folder) / "run"
         command = [sys.executable, "-m", "onrig.tools.cli", "run", *words, "--set", f"seed={seed}"]
-        done = subprocess.run(
+        process = subprocess.run(
             [*command, "--run-dir", str(run_dir)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -163,25 +163,25 @@ def measured(words: Sequence[str], seed: int) -> Seed:
             errors="replace",
             check=False,
         )
-        if done.returncode:
-            said = done.stderr.strip().splitlines() or ["no message"]
-            code = done.returncode if done.returncode > 0 else ExitCode.INTERNAL
-            raise _Failed(f"seed {seed} ended with exit code {done.returncode}: {said[-1]}", code)
+        if process.returncode:
+            message = process.stderr.strip().splitlines() or ["no message"]
+            code = process.returncode if process.returncode > 0 else ExitCode.INTERNAL
+            raise _Failed(f"seed {seed} ended with exit code {process.returncode}: {message[-1]}", code)
         rows = read_episodes(run_dir / "episodes.csv").rows
     if _cell_of(words) != cell:
         raise _Failed(f"the settings changed while seed {seed} ran: run it again", ExitCode.CONFIGURATION)
     evaluations = [(row.episode, row.normalized) for row in rows if row.kind == "eval" and row.normalized is not None]
-    final, reached = judged(evaluations)
+    final, reached = performance(evaluations)
     wall_s = round(time.monotonic() - start_s, 1)
     return Seed(shlex.join(words), seed, rows[-1].episode, round(final, 4), reached, wall_s, cell)
 
 
-def judged(evaluations: Sequence[tuple[int, float]]) -> tuple[float, int | None]:
+def performance(evaluations: Sequence[tuple[int, float]]) -> tuple[float, int | None]:
     """Return the final performance and the time it was reached, from (training episode, evaluation) pairs."""
     values = np.array([value for _, value in evaluations])
     means = sliding_window_view(values, LAST).mean(axis=1) if len(values) >= LAST else np.zeros(0)
-    there = np.flatnonzero(means >= GOAL)
-    return float(values[-LAST:].mean()), evaluations[there[0] + LAST - 1][0] if len(there) else None
+    finished = np.flatnonzero(means >= GOAL)
+    return float(values[-LAST:].mean()), evaluations[finished[0] + LAST - 1][0] if len(finished) else None
 
 
 def rows_of(words: Sequence[str], path: Path) -> list[Seed]:
@@ -201,8 +201,8 @@ def rows_of(words: Sequence[str], path: Path) -> list[Seed]:
         raise _Failed(f"'{path}' cannot be read: {error}", ExitCode.CONFIGURATION) from None
     known = {row.cell for row in rows} - {""}
     if known and known != {_cell_of(words)}:
-        said = f"'{path}' has seeds of '{shlex.join(words)}' from before its settings changed"
-        raise _Failed(f"{said}: give another --out, or delete their rows", ExitCode.CONFIGURATION)
+        message = f"'{path}' has seeds of '{shlex.join(words)}' from before its settings changed"
+        raise _Failed(f"{message}: give another --out, or delete their rows", ExitCode.CONFIGURATION)
     return list({row.seed: row for row in rows}.values())
 
 
@@ -237,20 +237,20 @@ def paired_table(rows: Sequence[Seed], others: Sequence[Seed], name: str) -> str
     if not pairs:
         return f"No seed of '{name}' is among these."
     final = paired_difference(*(np.array([pair[k].final for pair in pairs]) for k in (0, 1)))
-    said = (
+    message = (
         f"Minus '{name}', {len(pairs)} pairs of seeds, medians with 95 % intervals and p of a sign test: final "
         f"{format_estimate(final, 3, signed=True)}, p = {final.p:.2g}"
     )
     times = [(a.reached, b.reached) for a, b in pairs]
     later = np.array([(a, b) for a, b in times if a is not None and b is not None], np.float64)
     if not len(later):
-        return f"{said}; in no pair are both known to have reached {GOAL}."
+        return f"{message}; in no pair are both known to have reached {GOAL}."
     reached = paired_difference(later[:, 0], later[:, 1])
-    said += f", episodes until {GOAL} was reached {format_estimate(reached, 0, signed=True)}, p = {reached.p:.2g}"
+    message += f", episodes until {GOAL} was reached {format_estimate(reached, 0, signed=True)}, p = {reached.p:.2g}"
     some = (
         "" if len(later) == len(pairs) else f" (in the {len(later)} pairs in which both are known to have reached it)"
     )
-    return f"{said}{some}."
+    return f"{message}{some}."
 
 
 def _when(row: Seed) -> str:

@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> int:
     faults = plan(60 * args.minutes, args.every, args.seed)
     if args.plan:
         for fault in faults:
-            print(f"{fault.at_s:8.1f} s  {fault.kind:<17}  {fault.lasts_s:5.2f} s  {fault.amount:.3g}")
+            print(f"{fault.at_s:8.1f} s  {fault.kind:<17}  {fault.duration_s:5.2f} s  {fault.amount:.3g}")
         return ExitCode.OK
     if problem := (
         file_problem("json", args.json) or file_problem("plot", args.plot) or plot_problem("plot", args.plot)
@@ -114,15 +114,15 @@ def _soak(args: argparse.Namespace, settings: list[str]) -> int:
         stack.callback(progress.close)
         done_s = 0.0
 
-        def say(now_s: float, what: str) -> None:
+        def report_progress(now_s: float, activity: str) -> None:
             nonlocal done_s
             progress.finish_step(max(0.0, now_s - done_s))
             done_s = max(done_s, now_s)
-            progress.begin_step(what)
+            progress.begin_step(activity)
 
         start_s = time.monotonic()
         try:
-            soak.run(say)
+            soak.run(report_progress)
         except RigNotStarted as error:
             return complain("soak", str(error), ExitCode.INTERNAL)
     found = checks(soak.ledger)
@@ -134,7 +134,7 @@ def _soak(args: argparse.Namespace, settings: list[str]) -> int:
         if draw_or_report(str(args.plot), draw, lambda line: complain("soak", line)) is False:
             complain("soak", "--plot needs matplotlib: pip install 'onrig[viz]'")
     took = time.monotonic() - start_s
-    print(f"\n{took / 60:.1f} minutes, {len(soak.ledger.happenings)} faults")
+    print(f"\n{took / 60:.1f} minutes, {len(soak.ledger.faults)} faults")
     return ExitCode.INTERNAL if failed(found) else ExitCode.OK
 
 

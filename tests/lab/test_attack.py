@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.attack import NAMES, QUICK, WHOLE, campaigns, main
-from tests.lab.attacks.campaign import Campaign, do_piece, verdict
-from tests.lab.attacks.lockstep import Alone, LockstepHits
+from tests.lab.attack import FULL, NAMES, QUICK, campaigns, main
+from tests.lab.attacks.campaign import Campaign, run_piece, verdict
+from tests.lab.attacks.lockstep import LockstepHits, ReferenceRun
 from tests.lab.pages import attack_line, attack_markdown, attack_text
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--seed", "-1"], "--seed"),
         (["--only", "garbage,nonsense"], "'nonsense'"),
@@ -20,11 +20,11 @@ from tests.lab.pages import attack_line, attack_markdown, attack_text
     ],
 )
 def test_bad_arguments_are_refused_in_one_line(
-    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--out", str(tmp_path / "out"), *arguments]) == 2
     err = capsys.readouterr().err
-    assert said in err
+    assert message in err
     assert err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
@@ -66,19 +66,19 @@ pytestmark = pytest.mark.usefixtures("no_plots")
 QUICK_CAMPAIGNS = {campaign.name: campaign for campaign in campaigns(0, QUICK)}
 _LOCKSTEP = QUICK_CAMPAIGNS["kills-lockstep"]
 assert isinstance(_LOCKSTEP, LockstepHits)
-ALONE = _LOCKSTEP.alone
+REFERENCE_RUN = _LOCKSTEP.reference_run
 """One undisturbed run suffices for all campaigns that compare with it."""
 
 
 def test_the_full_attack_has_its_documented_size() -> None:
-    cases = {c.name: c.does.split()[0] for c in campaigns(0, WHOLE)}
+    cases = {c.name: c.description.split()[0] for c in campaigns(0, FULL)}
     assert cases["configurations"] == cases["models"] == "10000"
     assert cases["link-models"] == "1000"
     assert cases["garbage"] == "100000"
-    assert {cases[f"{what}-{where}"] for what in ("kills", "stops") for where in ("lockstep", "realtime")} == {"50"}
+    assert {cases[f"{kind}-{where}"] for kind in ("kills", "stops") for where in ("lockstep", "realtime")} == {"50"}
 
 
-DEAR = frozenset(
+EXPENSIVE = frozenset(
     {
         "kills-lockstep",
         "kills-realtime",
@@ -96,10 +96,12 @@ DEAR = frozenset(
 """Complete runs, like those of `make attack ARGS=--quick`; part of `make study`."""
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.study] * (name in DEAR)) for name in NAMES])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.study] * (name in EXPENSIVE)) for name in NAMES]
+)
 def test_a_few_cases_of_each_part_pass(name: str, tmp_path: Path) -> None:
     campaign: Campaign = QUICK_CAMPAIGNS[name]
-    piece = do_piece(campaign, 0, tmp_path / "piece")
+    piece = run_piece(campaign, 0, tmp_path / "piece")
     found = verdict(campaign, [piece])
     assert found.cases > 0, [*piece.findings, *(out.read_text() for out in (tmp_path / "piece").glob("*.out"))]
     assert found.findings == []
@@ -111,8 +113,8 @@ def test_a_few_cases_of_each_part_pass(name: str, tmp_path: Path) -> None:
 @pytest.mark.study
 def test_the_lockstep_part_compares_with_an_undisturbed_run(tmp_path: Path) -> None:
     """It detects a difference: here the disturbed run has another seed than the reference."""
-    other = Alone(1, ALONE.episodes)
-    other._whole = ALONE.whole(tmp_path)
-    found = do_piece(LockstepHits(other, 1, 1, 0, stop=False, longest_s=None), 0, tmp_path / "piece").findings
+    other = ReferenceRun(1, REFERENCE_RUN.episodes)
+    other._result = REFERENCE_RUN.result(tmp_path)
+    found = run_piece(LockstepHits(other, 1, 1, 0, stop=False, max_stop_s=None), 0, tmp_path / "piece").findings
     assert len(found) == 3
     assert all("differ" in line for line in found)

@@ -9,23 +9,23 @@ from onrig.runtime.run_state.faults import FAULTS, FaultName
 from onrig.tools.reports.sheet import markdown_table
 from tests.lab.fault_matrix import CASES, Outcome
 from tests.lab.faults import main, parser, report, worst_ms
-from tests.lab.rig.wire import Seen, device_time_us, safe_since_us
+from tests.lab.rig.wire import TimedState, device_time_us, safe_since_us
 
 PERIOD_US, ZERO = 20_000, (0.0,)
 ARMED, SAFE = int(Status.ARMED), int(Status.SAFE | Status.FAULT)
 
 
-def frame(n: int, status: int, *, answers: int = 0, tau_us: int = PERIOD_US, late_us: int = 0) -> Seen:
+def frame(n: int, status: int, *, answers: int = 0, tau_us: int = PERIOD_US, late_us: int = 0) -> TimedState:
     """Return frame n of a device whose clock is 5 s behind the host's."""
     t_us = n * PERIOD_US
     u_start = (0,) if tau_us == PERIOD_US and not answers else (7,)
     u_end = (0,) if status & Status.SAFE and not answers else (7,)
     at_ns = 1000 * (t_us + 5_000_000 + late_us)
-    return Seen(at_ns, State(n, t_us, status, 0, 5, answers, tau_us, (0, 0), u_start, u_end))
+    return TimedState(at_ns, State(n, t_us, status, 0, 5, answers, tau_us, (0, 0), u_start, u_end))
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "said"),
+    ("option", "value", "message"),
     [
         ("--json", "nowhere/x.json", "--json: no such folder 'nowhere'"),
         ("--markdown", "nowhere/x.md", "--markdown: no such folder 'nowhere'"),
@@ -33,11 +33,11 @@ def frame(n: int, status: int, *, answers: int = 0, tau_us: int = PERIOD_US, lat
     ],
 )
 def test_invalid_output_options_are_refused_first(
-    option: str, value: str, said: str, capsys: pytest.CaptureFixture[str]
+    option: str, value: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([option, value]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert said in line
+    assert message in line
 
 
 def test_device_time_follows_from_frames_with_the_least_delay() -> None:
@@ -76,8 +76,8 @@ def test_every_check_of_the_report_can_fail() -> None:
 
 
 def test_a_single_bad_repetition_is_enough() -> None:
-    mixed = {case.name: [Outcome(0.0, True, True, True), Outcome(121.0, True, True, False)] for case in CASES}
-    failed = {check.name for check in report(CASES[:1], mixed, 120.0).checks if not check.holds}
+    outcomes = {case.name: [Outcome(0.0, True, True, True), Outcome(121.0, True, True, False)] for case in CASES}
+    failed = {check.name for check in report(CASES[:1], outcomes, 120.0).checks if not check.holds}
     assert failed == {
         "cable pulled: ms until the safe output",
         "cable pulled: re-arming works, share of repetitions",
@@ -85,8 +85,8 @@ def test_a_single_bad_repetition_is_enough() -> None:
 
 
 def test_the_faults_that_cases_name_are_in_the_table_of_faults() -> None:
-    told_otherwise = {"restarted", "killed, restarted", "nothing to name", "a warning", "safe by a frame"}
-    assert {case.fault for case in CASES} - told_otherwise <= {name.value for name in FaultName} == {*map(str, FAULTS)}
+    unlisted = {"restarted", "killed, restarted", "nothing to name", "a warning", "safe by a frame"}
+    assert {case.fault for case in CASES} - unlisted <= {name.value for name in FaultName} == {*map(str, FAULTS)}
 
 
 def test_the_table_is_markdown() -> None:

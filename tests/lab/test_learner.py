@@ -59,15 +59,15 @@ def test_the_report_has_the_documented_shape_and_names_missing_peers(
     monkeypatch.setattr(learner, "QUICK_STRATEGY_RUNS", TINY_STRATEGY_RUNS)
     file = tmp_path / "learner.json"
     assert learner.main(["--quick", "--strategy", "--json", str(file)]) == 0
-    said = capsys.readouterr().out
-    assert "stable-baselines3: not installed, left out" in said
-    assert "sbx-rl: not installed, left out" in said
-    assert "s/episode at 50%" in said
+    output = capsys.readouterr().out
+    assert "stable-baselines3: not installed, left out" in output
+    assert "sbx-rl: not installed, left out" in output
+    assert "s/episode at 50%" in output
     report = json.loads(file.read_bytes())
     assert set(report) == {"machine", "stall_floor_us", "rows", "checks"}
     assert report["stall_floor_us"] > 0
     assert "unavailable" not in report["machine"]
-    assert report["machine"]["floating_point_limit"] in said
+    assert report["machine"]["floating_point_limit"] in output
     rows = report["rows"]
     assert all(set(row) == {"case", "subject", "unit", "p50", "p99", "p999", "max"} for row in rows)
     assert all(0 < row["p50"] <= row["p99"] <= row["p999"] <= row["max"] for row in rows)
@@ -131,8 +131,8 @@ def test_the_peer_is_asked_for_one_trial_and_onrig_for_all() -> None:
 
 @pytest.mark.study
 def test_a_failing_peer_is_dropped() -> None:
-    alone = Plan((group("small", PENDULUM, (1,)),), rounds=1, limit_ms=1, updates=1)
-    session = Session(alone, (ONRIG, "no-such-library"), PlainProgress(10.0))
+    single_trial = Plan((group("small", PENDULUM, (1,)),), rounds=1, limit_ms=1, updates=1)
+    session = Session(single_trial, (ONRIG, "no-such-library"), PlainProgress(10.0))
     session.run()
     assert "KeyError: 'no-such-library'" in session.unavailable_reasons["no-such-library", ""]
     assert {subject for _, subject in session.rates} == {ONRIG}
@@ -203,9 +203,9 @@ def test_the_distance_to_the_limit_is_reported() -> None:
         (case(Work.PRODUCTS, 50), LIMIT): steady(40.0),
         (case(Work.LARGE), LIMIT): steady(100.0),
     }
-    near = share(rates, some)
-    assert near is not None
-    assert (near.gflop_per_s, near.of_products, near.of_large) == pytest.approx((20.0, 0.5, 0.2))
+    ratio = share(rates, some)
+    assert ratio is not None
+    assert (ratio.gflop_per_s, ratio.of_products, ratio.of_large) == pytest.approx((20.0, 0.5, 0.2))
     assert limit_table(rates).splitlines()[1].split()[-5:] == ["20.00", "40.00", "50%", "100", "20%"]
     sentence = limit_sentence(rates)
     assert sentence is not None
@@ -227,7 +227,7 @@ def test_a_strategys_minutes_are_the_integral_over_the_measured_points() -> None
     assert sum(WEIGHTS.values()) == pytest.approx(1.0)
     second = 10**9
     even = minutes([Timings([second, 2 * second], busy_calls=[second, second])] * 3, 3000)
-    assert even.least == pytest.approx(50.0)
+    assert even.fastest == pytest.approx(50.0)
     assert even.rounds == pytest.approx((50.0, 100.0))
     assert even.median == pytest.approx(75.0)
     assert even.busy == pytest.approx(50.0)
@@ -240,7 +240,7 @@ def test_a_strategy_is_checked_against_its_bound() -> None:
     uniform, per = StrategyRun("FIFO[Uniform]", 20.0), StrategyRun("FULL[PER]", 40.0)
     slow = Minutes(1.0, (30.0,), (1.0, 1.0, 1.0), 1.0)
     assert [c.holds for c in strategy_checks({uniform: slow, per: slow}, StrategyPlan())] == [False, True]
-    assert [ride.bound_minutes for ride in STRATEGY_RUNS] == [20.0, 20.0, 40.0, 20.0]
+    assert [run.bound_minutes for run in STRATEGY_RUNS] == [20.0, 20.0, 40.0, 20.0]
 
 
 def test_a_strategy_advances_without_updates() -> None:

@@ -64,22 +64,25 @@ def test_an_interrupted_comparison_is_resumed_and_checked(
 def test_incomplete_trials_count_as_missing_and_other_files_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path, learned = tmp_path / "learning.csv", learning.Learned(_curve(PENDULUM, -100.0 / 3.0), 3.5)
+    path, result = tmp_path / "learning.csv", learning.TrialResult(_curve(PENDULUM, -100.0 / 3.0), 3.5)
     for seed in (4, 5):
-        learning.write(path, PENDULUM, ONRIG, seed, learned)
+        learning.write(path, PENDULUM, ONRIG, seed, result)
     read = learning.read(path)
     assert list(read) == [(PENDULUM.name, ONRIG, 4), (PENDULUM.name, ONRIG, 5)]
-    assert (read[PENDULUM.name, ONRIG, 4].returns == learned.returns).all()
+    assert (read[PENDULUM.name, ONRIG, 4].returns == result.returns).all()
     assert read[PENDULUM.name, ONRIG, 5].final == -100.0 / 3.0
     rows = path.read_text().splitlines(keepends=True)
     path.write_text("".join([rows[0], *rows[:-1]]))
     assert list(learning.read(path)) == [(PENDULUM.name, ONRIG, 4)]
-    learning.write(path, PENDULUM, ONRIG, 5, learned)
+    learning.write(path, PENDULUM, ONRIG, 5, result)
     assert len(learning.read(path)) == 2
-    for text, told in (("".join([*rows[:3], "x,1\n"]), "line 4 is damaged: delete it"), ("a,b\n", "the columns case")):
+    for text, message in (
+        ("".join([*rows[:3], "x,1\n"]), "line 4 is damaged: delete it"),
+        ("a,b\n", "the columns case"),
+    ):
         path.write_text(text)
         assert learning.main(["--out", str(path), "--dry-run"]) == ExitCode.CONFIGURATION
-        assert told in capsys.readouterr().err
+        assert message in capsys.readouterr().err
 
 
 def test_an_unknown_case_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,12 +91,12 @@ def test_an_unknown_case_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_trials_with_changed_settings_are_repeated(tmp_path: Path) -> None:
-    path, learned = tmp_path / "learning.csv", learning.Learned(_curve(PENDULUM, -100.0), 3.5)
+    path, result = tmp_path / "learning.csv", learning.TrialResult(_curve(PENDULUM, -100.0), 3.5)
     for seed in range(3):
-        learning.write(path, PENDULUM, ONRIG, seed, learned)
+        learning.write(path, PENDULUM, ONRIG, seed, result)
     lines = path.read_text().splitlines()
     n = PENDULUM.run.points
-    by = learning.made_by(PENDULUM, ONRIG)
+    by = learning.settings_digest(PENDULUM, ONRIG)
     other = [line.replace(by, "0123456789ab") for line in lines[1 : 1 + n]]
     unknown = [line.replace(by, "") for line in lines[1 + n : 1 + 2 * n]]
     path.write_text("\n".join([lines[0], *other, *unknown, *lines[1 + 2 * n :]]) + "\n")

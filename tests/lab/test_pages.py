@@ -19,26 +19,26 @@ def gauges() -> Gauges:
 
 
 def test_a_page_reports_a_balanced_ledger() -> None:
-    books = balanced()
-    page = soak_text(books, gauges(), checks(books))
+    ledger = balanced()
+    page = soak_text(ledger, gauges(), checks(ledger))
     assert "the ledger balances" in page
     assert "cable pulled" in page
 
 
 def test_a_page_reports_imbalances() -> None:
-    books = balanced()
-    books.mismatches = 2
-    page = soak_text(books, gauges(), checks(books))
+    ledger = balanced()
+    ledger.mismatches = 2
+    page = soak_text(ledger, gauges(), checks(ledger))
     assert "NOT balanced: mirror mismatches: 2, bound 0" in page
 
 
 def test_the_file_holds_plan_ledger_series_and_checks(tmp_path: Path) -> None:
-    books = balanced()
-    conclude(soak_report({"seed": 3.0}, books, gauges(), checks(books)), [], tmp_path / "soak.json")
+    ledger = balanced()
+    conclude(soak_report({"seed": 3.0}, ledger, gauges(), checks(ledger)), [], tmp_path / "soak.json")
     read = json.loads((tmp_path / "soak.json").read_text())
     assert read["plan"] == {"seed": 3.0}
     assert read["balances"] is True
-    assert read["ledger"]["lives"][0]["missed"] == {"link": 4, "host": 3}
+    assert read["ledger"]["lifetimes"][0]["missed"] == {"link": 4, "host": 3}
     assert read["ledger"]["memory"]["replay"]["per_minute"] == 0.01
     assert len(read["processes"][0]["private_mb"]) == 30
 

@@ -64,8 +64,8 @@ def test_a_failed_comparison_continues_with_the_missing_seeds(
         2: (0.7, None, 200),
     }
     assert rows[0].run == "pendulum --set recipe=pendulum-vracer"
-    told = capsys.readouterr().out
-    assert "interval 0.800, lowest 0.700, mean 0.800; 2 of 3 (at least 14 %) end at 0.8 or more" in told
+    output = capsys.readouterr().out
+    assert "interval 0.800, lowest 0.700, mean 0.800; 2 of 3 (at least 14 %) end at 0.8 or more" in output
     assert msgspec.json.decode(json.read_bytes())["rows"][0]["p50"] == 0.8
 
 
@@ -83,11 +83,11 @@ def test_the_same_seeds_of_another_run_are_compared_in_pairs(
     )
     runs.append(["seed=1"])  # prevents this one from failing
     assert seeds.main([*arguments, "--against", other]) == ExitCode.OK
-    said = capsys.readouterr().out
-    assert f"Minus '{other}', 3 pairs of seeds, medians with 95 % intervals and p of a sign test: " in said
-    assert "final +0.100, p = 1, " in said
-    assert "episodes until 0.8 was reached -40, p = 0.5 (" in said
-    assert "(in the 2 pairs in which both are known to have reached it)" in said
+    message = capsys.readouterr().out
+    assert f"Minus '{other}', 3 pairs of seeds, medians with 95 % intervals and p of a sign test: " in message
+    assert "final +0.100, p = 1, " in message
+    assert "episodes until 0.8 was reached -40, p = 0.5 (" in message
+    assert "(in the 2 pairs in which both are known to have reached it)" in message
 
 
 def test_seeds_of_a_run_whose_file_changed_are_not_mixed(
@@ -133,13 +133,13 @@ def _seed_of(command: list[str]) -> str:
 def test_final_and_reached_are_means_of_twenty_evaluations(
     scores: list[float], final: float, reached: int | None
 ) -> None:
-    found, at = seeds.judged([(5 * (k + 1), score) for k, score in enumerate(scores)])
+    found, at = seeds.performance([(5 * (k + 1), score) for k, score in enumerate(scores)])
     assert found == pytest.approx(final)
     assert at == reached
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ([*RUN, "--seeds", "0"], "--seeds: expected 1 to 1000, got 0"),
         ([*RUN, "--set", "evaluate_every=0"], "evaluate_every is 0"),
@@ -149,24 +149,26 @@ def test_final_and_reached_are_means_of_twenty_evaluations(
         ([*RUN, "--json", "nowhere/x.json"], "--json: no such folder 'nowhere'"),
     ],
 )
-def test_incomparable_runs_are_refused(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_incomparable_runs_are_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert seeds.main(arguments) == ExitCode.CONFIGURATION
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("a,b\n", "expected a file with the columns run, seed"),
         (f"{','.join(seeds.COLUMNS)}\nx,0,10,high,,,\n", "line 2 is damaged: delete it"),
         (f"{','.join(seeds.COLUMNS)}\nx,0\n", "line 2 is damaged: delete it"),
     ],
 )
-def test_other_files_are_not_changed(text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_files_are_not_changed(
+    text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "seeds.csv"
     out.write_text(text)
     assert seeds.main([*RUN, "--out", str(out)]) == ExitCode.CONFIGURATION
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert out.read_text() == text
 
 

@@ -8,7 +8,7 @@ from tests.lab.soak import main
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--minutes", "0"], "--minutes"),
         (["--minutes", "nan"], "--minutes"),
@@ -23,11 +23,11 @@ from tests.lab.soak import main
     ],
 )
 def test_bad_figures_are_refused_in_one_line(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["pendulum", *arguments]) == 2
     err = capsys.readouterr().err
-    assert said in err
+    assert message in err
     assert err.count("\n") == 1
 
 

@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def one_torch_thread() -> Iterator[None]:
-    """Bit-equality is promised for one thread."""
+    """Bit-equality is guaranteed only for one thread."""
     if find_spec("torch") is None:
         yield
         return

@@ -70,8 +70,8 @@ def polyak_update(state: State, name: str, tau: float) -> None:
 
 
 def trial_state(state: Mapping[str, NDArray[np.generic]], trial: int) -> State:
-    """One trial's state in float64 as plain vectors: ``online_X``, ``target_X`` and Adam's ``adam_mean_X`` and so on,
-    (copies, P), where numbered networks (``critic1``, ``critic2``) are copies of one."""
+    """One trial's state in float64 as plain vectors: ``online_X``, ``target_X``, Adam's ``adam_mean_X`` and so on,
+    (copies, P); numbered networks (``critic1``, ``critic2``) are copies of one."""
     copies_by_name: dict[str, list[Vector]] = {}
     vectors: dict[str, list[Vector]] = {}
     for key, values in state.items():
@@ -158,7 +158,7 @@ def td3_update(state: State, config: Td3Config, data: Data, normal: Vector) -> V
 
 
 class BehaviourSample(NamedTuple):
-    """A squashed Gaussian action and its log-probability, with what leads back from them."""
+    """A squashed Gaussian action and its log-probability, with the intermediate values for backpropagation."""
 
     action: Vector
     log_pi: Vector

@@ -1,4 +1,4 @@
-"""Plain DDPG and DQN in autograd, from de Bruin et al. 2018 (§3.2, App. B), to hold the hand-written ones against."""
+"""Plain DDPG and DQN in autograd, from de Bruin et al. 2018 (§3.2, App. B), a reference for the hand-written ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Vector = NDArray[np.floating]
 
 
 class ReferenceUpdate(NamedTuple):
-    """What one minibatch gives for one trial."""
+    """Results of one minibatch for one trial."""
 
     td: Vector
     actor_gradient: Vector
@@ -31,7 +31,7 @@ Sizes = list[tuple[int, int]]
 
 
 def layouts(config: DdpgConfig, n: int, m: int) -> tuple[Sizes, Sizes]:
-    """Layers of actor and critic, whose second layer takes the action as well."""
+    """Layers of actor and critic, whose second layer also takes the action."""
     size = NETWORK_SIZES[config.network]
     actor, critic = (list(itertools.pairwise(widths)) for widths in ((n, *size.actor, m), (n, *size.critic, 1)))
     critic[1] = critic[1][0] + m, critic[1][1]
@@ -64,12 +64,12 @@ def _part(batches: Minibatches, index: tuple[slice, ...]) -> Minibatches:
 
 
 def select_trial(batches: Minibatches, trial: int) -> Minibatches:
-    """The same minibatches for one trial alone."""
+    """The same minibatches for a single trial."""
     return _part(batches, (slice(None), slice(trial, trial + 1)))
 
 
 def select_minibatch(batches: Minibatches, k: int) -> Minibatches:
-    """The k-th minibatch alone, for all trials."""
+    """Only the k-th minibatch, for all trials."""
     return _part(batches, (slice(k, k + 1),))
 
 
@@ -91,7 +91,7 @@ def replace_vectors(state: State, group: str, vector: Vector) -> State:
 
 
 def gradients(algorithm: Ddpg | Dqn, batches: Minibatches) -> dict[str, Vector]:
-    """Gradients (S, P) by network that one minibatch (K = 1) gives, from what they move Adam's means by."""
+    """Gradients (S, P) by network for one minibatch (K = 1), recovered from the change of Adam's means."""
     state_before = algorithm.state()
     algorithm.update(batches)
     state_after = algorithm.state()

@@ -31,7 +31,7 @@ CAPACITY = 64
 
 
 def agent(strategy: str = "FIFO[Uniform]", seed: int = 0, n_stored: int = CAPACITY) -> Agent:
-    """An agent on a memory of made-up experiences."""
+    """An agent with a memory of made-up experiences."""
     config = msgspec.structs.replace(RUN, seed=seed, episodes=10, selection=Selection(strategy, CAPACITY))
     mirror = Mirror(CAPACITY, Layout(2, 1), cyclic=strategy.startswith("FIFO"))
     ners = NersSettings(hidden=(8, 6), score=(5,))
@@ -45,14 +45,14 @@ def agent(strategy: str = "FIFO[Uniform]", seed: int = 0, n_stored: int = CAPACI
 
 
 def learn_and_collect(agent: Agent, updates: int) -> tuple[list[int], list[int], list[float]]:
-    """What was replayed: slots, generations and |TD errors| in order."""
+    """Replayed slots, generations and |TD errors| in order."""
     batches = list(agent.learn(updates))
     slots, generations = (np.concatenate(column).tolist() for column in list(zip(*batches, strict=True))[:2])
     ((td),) = np.concatenate([batch.values for batch in batches], axis=1).tolist()
     return slots, generations, td
 
 
-def test_it_does_as_many_updates_as_it_is_told_and_says_what_it_replayed() -> None:
+def test_it_makes_the_requested_updates_and_reports_the_replayed_slots() -> None:
     a = agent()
     slots, generations, td = learn_and_collect(a, 130)
     assert a.updates == 130
@@ -64,7 +64,7 @@ def test_it_does_as_many_updates_as_it_is_told_and_says_what_it_replayed() -> No
     assert list(a.learn(0)) == []
 
 
-def test_what_is_replayed_at_once_is_bounded_and_how_it_is_cut_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_bounded_and_their_division_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     at_once, in_parts = agent(), agent()
     expected = learn_and_collect(at_once, 10)
     monkeypatch.setattr("onrig.learner.agent.MAX_CHUNK_EXPERIENCES", 3 * 16 + 1)
@@ -76,7 +76,7 @@ def test_what_is_replayed_at_once_is_bounded_and_how_it_is_cut_changes_nothing(m
     assert in_parts.export("run") == at_once.export("run")
 
 
-def test_the_rig_is_told_what_its_retention_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rig_receives_the_feedback_that_its_retention_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(agent("FIFO[PER]").feedback) == list(agent("MinError[PER]").feedback) == ["td"]
     a = agent("MaxKLDiv[Uniform]")
     assert list(a.feedback) == ["td", "kl"]
@@ -98,14 +98,14 @@ def test_it_is_ready_once_the_memory_holds_a_minibatch() -> None:
     assert agent(n_stored=16).has_minibatch
 
 
-def test_the_same_seed_learns_the_same_and_another_does_not() -> None:
+def test_the_same_seed_learns_the_same_and_another_seed_does_not() -> None:
     original, second, other = agent(seed=1), agent(seed=1), agent(seed=2)
     assert learn_and_collect(original, 50) == learn_and_collect(second, 50)
     assert original.export("run") == second.export("run")
     assert learn_and_collect(other, 50) != learn_and_collect(agent(seed=1), 50)
 
 
-def test_policies_call_themselves_by_the_id_that_comes_next_and_bear_the_contract_of_the_rig() -> None:
+def test_policies_have_the_next_id_and_the_contract_of_the_rig() -> None:
     a = agent()
     learn_and_collect(a, 5)
     for policy_id in (1, 2):
@@ -113,7 +113,7 @@ def test_policies_call_themselves_by_the_id_that_comes_next_and_bear_the_contrac
         metadata = {p.key: p.value for p in onnx.load_from_string(model).metadata_props}
         contract = json.loads(metadata[METADATA_KEY])
         assert (contract["policy_id"], contract["parent_run"], contract["training_step"]) == (policy_id, "run-7", 5)
-        a.newest_policy_id = policy_id  # the rig took it
+        a.newest_policy_id = policy_id  # the rig accepted it
         assert (contract["rig"], contract["rate_hz"]) == (RUN.rig.name, RUN.rate_hz)
 
 
@@ -154,7 +154,7 @@ def test_a_stochastic_algorithm_exports_its_draw_to_rigs_that_explore_by_it() ->
 @pytest.mark.parametrize(
     "strategy", ["FIFO[Uniform]", "FIFO[PER]", "TDE(1.0)[PER+IS]", "FULL[Uniform+FIS]", "FIFO[NERS]", "Resv[ERO]"]
 )
-def test_it_goes_on_from_what_it_saved_as_if_nothing_had_happened(strategy: str, tmp_path: Path) -> None:
+def test_it_continues_from_its_saved_state_without_a_difference(strategy: str, tmp_path: Path) -> None:
     original = agent(strategy)
     original.begin_episode(1, -3.0)
     learn_and_collect(original, 20)
@@ -171,13 +171,13 @@ def test_it_goes_on_from_what_it_saved_as_if_nothing_had_happened(strategy: str,
     assert resumed.export("run") == original.export("run")
 
 
-def test_without_a_saved_state_it_stays_as_it_is(tmp_path: Path) -> None:
+def test_without_a_saved_state_it_is_unchanged(tmp_path: Path) -> None:
     a = agent()
     assert not a.restore(tmp_path / "learner.npz")
     assert learn_and_collect(a, 10) == learn_and_collect(agent(), 10)
 
 
-def test_a_saved_state_that_is_damaged_or_foreign_is_not_taken(tmp_path: Path) -> None:
+def test_a_damaged_or_foreign_state_is_not_restored(tmp_path: Path) -> None:
     good_path, path = tmp_path / "good.npz", tmp_path / "learner.npz"
     agent().save(good_path)
     raw = good_path.read_bytes()
@@ -201,7 +201,7 @@ def test_a_saved_state_that_is_damaged_or_foreign_is_not_taken(tmp_path: Path) -
     assert not agent().restore(path)
 
 
-def test_a_state_that_fits_in_part_changes_nothing(tmp_path: Path) -> None:
+def test_a_partially_matching_state_changes_nothing(tmp_path: Path) -> None:
     path, other = tmp_path / "learner.npz", agent()
     learn_and_collect(other, 10)
     other.save(path)
@@ -213,7 +213,7 @@ def test_a_state_that_fits_in_part_changes_nothing(tmp_path: Path) -> None:
     assert (a.updates, a.export("run")) == (0, agent().export("run"))
 
 
-def test_saving_replaces_the_state_before_it_at_once(tmp_path: Path) -> None:
+def test_saving_replaces_the_previous_state_atomically(tmp_path: Path) -> None:
     path = tmp_path / "learner.npz"
     a = agent()
     a.save(path)
@@ -225,7 +225,7 @@ def test_saving_replaces_the_state_before_it_at_once(tmp_path: Path) -> None:
     assert resumed.updates == 3
 
 
-def test_a_memory_that_has_grown_leaves_the_networks_and_begins_the_sampler_anew(tmp_path: Path) -> None:
+def test_if_the_memory_has_grown_the_networks_are_kept_and_the_sampler_restarts(tmp_path: Path) -> None:
     original = agent("FULL[PER]")
     learn_and_collect(original, 20)
     original.save(tmp_path / "learner.npz")
@@ -242,7 +242,7 @@ def test_a_memory_that_has_grown_leaves_the_networks_and_begins_the_sampler_anew
     ("n_restored", "identity", "is_kept"),
     [(CAPACITY, b"one", True), (CAPACITY - 1, b"one", False), (CAPACITY, b"two", False)],
 )
-def test_a_sampler_is_kept_for_a_memory_that_has_all_it_has_heard_of(
+def test_a_sampler_is_kept_for_a_memory_with_all_writes_that_it_knows(
     tmp_path: Path, n_restored: int, identity: bytes, is_kept: bool
 ) -> None:
     original = agent()
@@ -259,7 +259,7 @@ def test_a_sampler_is_kept_for_a_memory_that_has_all_it_has_heard_of(
 
 
 @pytest.mark.parametrize("strategy", ["FIFO[NERS]", "FIFO[ERO]"])
-def test_what_a_sampler_has_learned_is_kept_where_it_starts_over(strategy: str) -> None:
+def test_the_learned_state_of_a_sampler_is_kept_when_it_restarts(strategy: str) -> None:
     a = agent(strategy)
     a.attach_memory(b"one", {})
     a.catch_up()
@@ -278,7 +278,7 @@ def test_what_a_sampler_has_learned_is_kept_where_it_starts_over(strategy: str) 
     learn_and_collect(a, 5)
 
 
-def test_networks_of_a_state_that_does_not_fit_a_memory_that_has_grown_are_kept(tmp_path: Path) -> None:
+def test_networks_are_kept_if_the_samplers_state_does_not_fit_a_grown_memory(tmp_path: Path) -> None:
     original = agent("FULL[NERS]")
     for episode in range(1, 4):
         original.begin_episode(episode, float(episode))
@@ -296,7 +296,7 @@ def test_networks_of_a_state_that_does_not_fit_a_memory_that_has_grown_are_kept(
     }
 
 
-def test_batches_of_a_memory_that_is_nobody_s_are_not_learned_from_again() -> None:
+def test_batches_of_a_memory_without_an_identity_are_not_learned_twice() -> None:
     config = msgspec.structs.replace(RUN, episodes=9, exploration=OwnNoise(), selection=Selection(capacity=CAPACITY))
     settings = msgspec.convert({"algorithm": "ppo", "ppo": {"hidden": [8], "steps": 24, "batch": 8}}, LearnerSettings)
     mirror = Mirror(CAPACITY, Layout(2, 1, behaviour=True), cyclic=True)
@@ -315,7 +315,7 @@ def test_batches_of_a_memory_that_is_nobody_s_are_not_learned_from_again() -> No
 
 
 def _refer_agent(seed: int) -> tuple[Agent, Mirror]:
-    """An agent under ReF-ER on a memory that tells of the policies that acted."""
+    """An agent under ReF-ER with a memory that includes the behaviour policies."""
     config = msgspec.structs.replace(
         RUN, seed=seed, episodes=10, exploration=OwnNoise(), selection=Selection(capacity=64)
     )
@@ -329,7 +329,7 @@ def _refer_agent(seed: int) -> tuple[Agent, Mirror]:
     return new_agent, mirror
 
 
-def test_under_refer_it_exports_a_gaussian_and_takes_its_notes_through_a_restart(tmp_path: Path) -> None:
+def test_under_refer_it_exports_a_gaussian_and_keeps_its_notes_over_a_restart(tmp_path: Path) -> None:
     (original, _), (second, mirror) = _refer_agent(1), _refer_agent(2)
     original.catch_up()
     learn_and_collect(original, 30)
@@ -349,7 +349,7 @@ def test_under_refer_it_exports_a_gaussian_and_takes_its_notes_through_a_restart
     assert second._notes.stored_column(0, "rho")[0] == 1.0
 
 
-def test_behind_the_last_episode_steps_have_length_0_and_no_policy_gets_worse() -> None:
+def test_after_the_last_episode_steps_have_length_0_and_no_policy_gets_worse() -> None:
     config = msgspec.structs.replace(RUN, episodes=1, exploration=OwnNoise(), selection=Selection(capacity=CAPACITY))
     settings = msgspec.convert({"algorithm": "ppo", "ppo": {"hidden": [8], "steps": 24, "batch": 8}}, LearnerSettings)
     mirror = Mirror(CAPACITY, Layout(2, 1, behaviour=True), cyclic=True)
@@ -369,7 +369,7 @@ def test_behind_the_last_episode_steps_have_length_0_and_no_policy_gets_worse() 
     )
 
 
-def test_half_a_batch_and_frozen_ones_outlive_a_restart(tmp_path: Path) -> None:
+def test_a_partial_batch_and_frozen_ones_survive_a_restart(tmp_path: Path) -> None:
     config = msgspec.structs.replace(RUN, episodes=10, exploration=OwnNoise(), selection=Selection(capacity=CAPACITY))
     section = {"hidden": [8], "steps": 24, "batch": 8, "depth": 2, "draw": "uniform"}
     settings = msgspec.convert({"algorithm": "ppo", "ppo": section}, LearnerSettings)

@@ -1,4 +1,4 @@
-"""Mirror and TD errors over a network that delays, stalls and cuts: no duplicates, no losses, no restart."""
+"""Mirror and TD errors over a network that delays, stalls and disconnects: no duplicates, no losses, no restart."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def make_attachment(endpoint: str, role: Role = "push") -> Attachment:
 
 
 @pytest.mark.parametrize("strategy", ["FIFO[Uniform]", "Resv[Uniform]"])
-def test_a_mirror_over_a_network_that_stalls_and_cuts_becomes_the_memory(
+def test_over_a_network_that_stalls_and_disconnects_the_mirror_becomes_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
 ) -> None:
     n_total, n_cuts = 6000, 3
@@ -164,7 +164,7 @@ def test_td_errors_arrive_once_and_in_order_however_often_the_link_is_cut(
         link._client.close()
 
 
-def test_a_frozen_line_is_waited_out_and_its_repeated_questions_do_no_harm(
+def test_a_frozen_line_is_waited_out_and_its_repeated_requests_do_no_harm(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_module, "RETRY_INTERVAL_MS", 5)
@@ -181,8 +181,8 @@ def test_a_frozen_line_is_waited_out_and_its_repeated_questions_do_no_harm(
         link._client.close()
 
 
-def test_a_slow_learner_skips_what_has_been_overwritten_and_is_exact_again(rig: Rig) -> None:
-    """What is not fetched is not queued: the buffer itself is what the mirror catches up from."""
+def test_a_slow_learner_skips_overwritten_experiences_and_becomes_exact_again(rig: Rig) -> None:
+    """Unfetched data are not queued: the mirror catches up from the buffer itself."""
     link = make_attachment(rig.end.endpoints[0])
     rig.learner(link.attach)
     rig.serve_until_idle()
@@ -219,7 +219,7 @@ def test_the_second_learner_mirrors_and_takes_over_when_the_first_leaves(rig: Ri
         link._client.close()
 
 
-def test_another_memory_is_not_taken_for_the_one_mirrored(rig: Rig) -> None:
+def test_another_memory_is_not_mistaken_for_the_mirrored_one(rig: Rig) -> None:
     link = make_attachment(rig.end.endpoints[0])
     rig.learner(link.attach)
     rig.serve_until_idle()
@@ -241,7 +241,7 @@ def test_another_memory_is_not_taken_for_the_one_mirrored(rig: Rig) -> None:
     link._client.close()
 
 
-def test_another_version_and_another_rig_are_told_apart(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_and_another_rig_are_distinguished(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     other = msgspec.structs.replace(SMALL_RUN, rig=msgspec.structs.replace(SMALL_RUN.rig, name="another"))
     inputs = (PolicyInput("angle"),)
     other_inputs = msgspec.structs.replace(SMALL_RUN, task=msgspec.structs.replace(SMALL_RUN.task, inputs=inputs))
@@ -265,7 +265,7 @@ def test_another_version_and_another_rig_are_told_apart(rig: Rig, monkeypatch: p
         link._client.close()
 
 
-def test_what_became_of_policies_is_heard_once_in_order_and_without_gaps(rig: Rig) -> None:
+def test_rulings_on_policies_are_received_once_in_order_and_without_gaps(rig: Rig) -> None:
     rulings: list[Ruling] = []
     link = Attachment(SMALL_RUN, make_client(rig.end.endpoints[0]), "push", on_ruling=rulings.append)
     desk = rig.end.desk
@@ -290,7 +290,7 @@ def test_what_became_of_policies_is_heard_once_in_order_and_without_gaps(rig: Ri
     link._client.close()
 
 
-def test_the_returns_of_closed_episodes_are_heard_and_the_latest_remembered(rig: Rig) -> None:
+def test_the_returns_of_closed_episodes_are_received_and_the_latest_is_kept(rig: Rig) -> None:
     link = make_attachment(rig.end.endpoints[0])
     for episode in range(1, 61):
         rig.end.desk.feed.close(episode, -float(episode))
@@ -309,7 +309,7 @@ def test_the_returns_of_closed_episodes_are_heard_and_the_latest_remembered(rig:
     link._client.close()
 
 
-def test_schedules_are_over_the_episodes_of_the_rig_s_run(rig: Rig) -> None:
+def test_schedules_run_over_the_episodes_of_the_rigs_run(rig: Rig) -> None:
     shorter_run = msgspec.structs.replace(SMALL_RUN, episodes=7)
     link = Attachment(shorter_run, make_client(rig.end.endpoints[0]), "push")
     rig.learner(link.attach)

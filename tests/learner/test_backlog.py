@@ -1,4 +1,4 @@
-"""Updates owed in real time: none is lost below the bound, and portions are bounded in time."""
+"""Updates due in real time: none is lost below the bound, and portions are bounded in time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def ignore(line: str) -> None:
 
 
 @given(st.floats(0.01, 64), st.lists(st.integers(0, 50), max_size=30))
-def test_every_update_is_owed_once(updates_per_experience: float, steps: list[int]) -> None:
+def test_every_update_is_due_once(updates_per_experience: float, steps: list[int]) -> None:
     backlog, n_inserted, n_done = Backlog(updates_per_experience, 2000, ignore), 0, 0
     for n_new in steps:
         n_inserted += n_new
@@ -26,7 +26,7 @@ def test_every_update_is_owed_once(updates_per_experience: float, steps: list[in
     assert n_done <= updates_per_experience * n_inserted + 1e-6
 
 
-def test_experiences_that_wait_are_bounded_and_what_is_beyond_is_said_once() -> None:
+def test_pending_experiences_are_bounded_and_the_excess_is_reported_once() -> None:
     messages = list[str]()
     backlog = Backlog(64.0, 100, messages.append)
     backlog.record_duration(1, 1e-9)
@@ -37,7 +37,7 @@ def test_experiences_that_wait_are_bounded_and_what_is_beyond_is_said_once() -> 
     assert messages == ["the learner cannot keep up: updates beyond learner.backlog are dropped"]
 
 
-def test_a_memory_that_shrank_owes_nothing() -> None:
+def test_a_memory_that_shrank_has_no_updates_due() -> None:
     backlog = Backlog(2.0, 100, ignore)
     backlog.add_writes(10)
     backlog.record_updates(20)
@@ -48,7 +48,7 @@ def test_a_memory_that_shrank_owes_nothing() -> None:
 
 
 @pytest.mark.parametrize("update_s", [1e-5, 117e-6, 0.002, 0.04, 3.0])
-def test_a_portion_takes_about_its_time_or_is_one_update(update_s: float) -> None:
+def test_a_portion_takes_about_its_target_time_or_is_one_update(update_s: float) -> None:
     backlog = Backlog(64.0, 2000, ignore)
     backlog.add_writes(2000)
     for _ in range(3):

@@ -1,8 +1,8 @@
-"""What every algorithm has to pass: with a reward of 1 in every step its values are known, however episodes end.
+"""Test of every algorithm: with a reward of 1 in every step its values are known, however episodes end.
 
-Truncated, an episode goes on out of sight: 1 / (1 - gamma).  Terminated by time, which policies see: the finite sums.
-Terminated at random, in any step with probability p: 1 / (1 - gamma (1 - p)), whatever share of the memory the episodes
-have that last longer.  In trials, and on the way from a rig's records to its learner.
+A truncated episode continues unobserved: 1 / (1 - gamma).  Terminated by time, which policies observe: the finite
+sums.  Terminated at random, in any step with probability p: 1 / (1 - gamma (1 - p)), whatever the share of longer
+episodes in the memory.  In trials, and on the way from a rig's records to its learner.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ TIME_LIMIT: Final = 6
 """Steps until time terminates."""
 TRUNCATED: Final = 12
 STD: Final = 0.45
-"""Of the policies that acted."""
+"""Standard deviation of the policies that acted."""
 CASES: Final = ("truncated", "by time", "at random")
 LENGTHS: Final = np.ceil(np.log(1.0 - (np.arange(20) + 0.5) / 20) / math.log(1.0 - P)).astype(int)
 """Quantiles of the geometric distribution: any 20 episodes of them have its mean, in any order."""
 CAPACITY: Final = 2 * int(LENGTHS.sum())
-"""Experiences from which the learning begins."""
+"""Number of experiences before learning starts."""
 EXPECTED: Final = {
     "truncated": [1.0 / (1.0 - GAMMA)],
     "by time": [(1.0 - GAMMA ** (TIME_LIMIT - k)) / (1.0 - GAMMA) for k in range(TIME_LIMIT)],
     "at random": [1.0 / (1.0 - GAMMA * (1.0 - 1.0 / float(LENGTHS.mean())))],
 }
-"""Values of the states that tell a difference."""
+"""Values of the states for which they differ."""
 
 
 class AlgorithmCase(NamedTuple):
@@ -61,14 +61,14 @@ class AlgorithmCase(NamedTuple):
 
     section: dict[str, Any]
     updates: int = 300
-    """Batches, where it learns from those of its own policies; values are means over the last half of them."""
+    """Number of batches, if it learns from those of its own policies; values are means over the last half of them."""
     tolerance: float = 0.3
-    """Of a value; the largest one is 10.  Means over batches with few terminations are off by up to 0.25; the larger of
-    two noisy values is above both (DQN, Rainbow), the smaller one below (TD3, SAC; DroQ by 0.4 with a dropout of
-    0.01)."""
+    """Tolerance of a value; the largest is 10.  Means over batches with few terminations are off by up to 0.25; the
+    larger of two noisy values is above both (DQN, Rainbow), the smaller one below (TD3, SAC; DroQ by 0.4 with a dropout
+    of 0.01)."""
     refer: dict[str, Any] | None = None
     algorithm: str = ""
-    """The key, where there is one of several."""
+    """Its name, if there are several cases of it."""
 
 
 FAST_SETTINGS: Final[dict[str, Any]] = {"gamma": GAMMA, "reward_scale": 1.0}
@@ -123,7 +123,7 @@ UNDER_TEST: Final[dict[str, AlgorithmCase]] = {
 
 
 class EpisodeGenerator:
-    """Lengths of the episodes of a case, and what is seen in them."""
+    """Lengths of the episodes of a case, and their observations."""
 
     def __init__(self, case: str) -> None:
         self._case, self._rng = case, np.random.default_rng(0)
@@ -132,24 +132,24 @@ class EpisodeGenerator:
         self.terminates: Final = case != "truncated"
 
     def length(self) -> int:
-        """The next episode's."""
+        """Length of the next episode."""
         if self._case != "at random":
             return TIME_LIMIT if self.terminates else TRUNCATED
         self._lengths = self._lengths or self._rng.permutation(LENGTHS).tolist()
         return self._lengths.pop()
 
     def observe(self, step: int) -> tuple[float, float]:
-        """Observation at a step: the time where it terminates, or else nothing that tells one state from another."""
+        """Observation at a step: the time if it terminates, otherwise nothing that distinguishes states."""
         return (1.0 - 2.0 * step / TIME_LIMIT if self._case == "by time" else 0.5), 0.0
 
     def recorded_action(self, *, is_last: bool) -> float:
-        """Action that a step is recorded with, whatever was asked for: each ends as many episodes as the others, or the
-        best one, which ended fewer by chance, would be worth more."""
+        """Recorded action of a step, whatever was requested: each action ends equally many episodes; otherwise one that
+        ended fewer by chance would have a higher value."""
         return next(self._actions[is_last])
 
 
 def probe_states_of(case: str) -> NDArray[np.float32]:
-    """States whose values are in ``EXPECTED``, repeated to as many in every case: (LIMIT, 2)."""
+    """States whose values are in ``EXPECTED``, repeated to the same number in every case: (LIMIT, 2)."""
     observe = EpisodeGenerator(case).observe
     return np.array([observe(k % len(EXPECTED[case])) for k in range(TIME_LIMIT)], np.float32)
 
@@ -160,7 +160,7 @@ class ValueRecorder:
     def __init__(self, algorithm: Any, probes: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch) -> None:
         self._algorithm, self._probes = algorithm, probes
         self._recorded: list[NDArray[np.float64]] = []
-        """Of each update sums of values, and how many they are: (2, S, LIMIT)."""
+        """Sums of values of each update, and their numbers: (2, S, LIMIT)."""
         name = "learn" if isinstance(algorithm, ActorCritic) else "update"
         original_learn = getattr(algorithm, name)
 
@@ -182,7 +182,7 @@ class ValueRecorder:
         return np.stack((values, np.ones_like(values)))
 
     def _replayed_values(self, batches: Minibatches, signals: Signals) -> list[NDArray[np.float64]]:
-        """Values of the states that were replayed, or of the actions: what is left of the target without the error."""
+        """Values of the replayed states, or of the actions: the target minus the error."""
         algorithm = self._algorithm
         if isinstance(algorithm, Vracer):
             assert batches.slots is not None
@@ -200,7 +200,7 @@ class ValueRecorder:
 
 
 class ConstantWorld:
-    """A world in which every step is rewarded with 1; trial s is of the s-th case."""
+    """An environment with a reward of 1 in every step; trial s has the s-th case."""
 
     def __init__(self, actors: int) -> None:
         self.spaces: Final = Spaces(2, 1, None, 10_000)
@@ -261,7 +261,7 @@ def test_values_in_trials(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def record_episodes(case: str, steps: int, config: RunConfig, rng: np.random.Generator) -> NDArray[np.void]:
-    """Step records of whole episodes with ``steps`` transitions at least, as the loop writes them."""
+    """Step records of complete episodes with at least ``steps`` transitions, as written by the loop."""
     episodes, layout = EpisodeGenerator(case), RecordLayout.for_rig(config.rig, behaviour=config.stochastic)
     closing_flags = Flag.NO_ACTION | (Flag.TERMINATED if episodes.terminates else Flag.TRUNCATED)
     parts: list[NDArray[np.void]] = []
@@ -278,7 +278,7 @@ def record_episodes(case: str, steps: int, config: RunConfig, rng: np.random.Gen
         rows["applied"] = np.array(recorded_action) * config.rig.actuators[0].high
         if config.stochastic:
             rows["drawn"], rows["std"] = STD * rng.standard_normal((n, 1)), STD
-            rows["explored"] = rows["applied"]  # no other action than the policy's
+            rows["explored"] = rows["applied"]  # the policy's action is the only one
         rows["reward"], rows["policy_id"] = 1.0, 1
         rows["flags"][-1] = closing_flags
         parts.append(rows)

@@ -1,4 +1,4 @@
-"""What check asks of foreign pieces holds for Onrig's own, and a piece that breaks it is told so."""
+"""Onrig's own pieces pass the checks for third-party ones, and a piece that violates them is reported."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def settings_for(algorithm: str, **section: object) -> LearnerSettings:
 
 
 @pytest.mark.parametrize("name", registry.names(registry.RETENTIONS))
-def test_our_retentions_do_what_is_asked_of_others(name: str) -> None:
+def test_our_retentions_pass_the_exercises(name: str) -> None:
     alpha = "" if keeper_class(name).parameter is None else "(1.0)"
     assert [*keeper_problems(parse_strategy(f"{name}{alpha}[Uniform]"))] == []
 
 
 @pytest.mark.parametrize("sampling", sampling_names())
-def test_our_samplings_do_what_is_asked_of_others(sampling: str) -> None:
+def test_our_samplings_pass_the_exercises(sampling: str) -> None:
     settings, config = settings_for("td3", batch=8), load_run("pendulum")
     assert [*sampler_problems(parse_strategy(f"FIFO[{sampling}]"), config, settings)] == []
 
 
 @pytest.mark.parametrize("name", algorithm_names())
-def test_our_algorithms_do_what_is_asked_of_others(name: str) -> None:
+def test_our_algorithms_pass_the_exercises(name: str) -> None:
     config, settings = load_run("pendulum"), settings_for(name, batch=8)
     if settings.stochastic:
         config = msgspec.structs.replace(config, exploration=load_run("pendulum", ["recipe=pendulum-sac"]).exploration)
@@ -86,7 +86,7 @@ class GrowingKeeper(Reservoir):
         (GrowingKeeper, "keeps using the arrays that state() returned: return copies"),
     ],
 )
-def test_a_bad_keeper_is_told_so(keeper: type[Keeper], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_faults_of_a_keeper_are_reported(keeper: type[Keeper], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Strategy, "keeper", property(lambda strategy: keeper))
     assert message in [*keeper_problems(parse_strategy("FIFO[Uniform]"))]
 
@@ -114,7 +114,9 @@ class AmnesiacSampler(Uniform):
         (AmnesiacSampler, r"draws differently after its state is restored"),
     ],
 )
-def test_a_bad_sampler_is_told_so(sampler: type[Uniform], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_faults_of_a_sampler_are_reported(
+    sampler: type[Uniform], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("onrig.learner.samplers.sampler_class", lambda name: sampler)
     problems = sampler_problems(parse_strategy("FIFO[Uniform]"), load_run("pendulum"), settings_for("td3", batch=8))
     assert re.search(message, next(problems))
@@ -140,7 +142,7 @@ def _mix_trials(algorithm: Algorithm, batches: Minibatches) -> Signals:
         ("restore", lambda self, state: None, "learns differently after its state is restored"),
     ],
 )
-def test_a_bad_algorithm_is_told_so(
+def test_faults_of_an_algorithm_are_reported(
     member: str, replacement: object, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"onrig.learner.algorithms.ddpg.Ddpg.{member}", replacement)

@@ -44,14 +44,14 @@ def _contract(rig: Rig) -> PolicyContract:
 
 
 def _scale_last_layer(algorithm: Ddpg | Dqn, name: str) -> None:
-    """Let the last layer's weights of a network be as large as after training."""
+    """Scale the last layer's weights of a network as after training."""
     state = algorithm.state()
     last_layer = max(field for field in state if field.startswith(f"{name}/weight"))
     algorithm.restore({**state, last_layer: np.asarray(state[last_layer], np.float32) * 1000.0})
 
 
 def _ddpg(rig: Rig) -> Ddpg:
-    """An actor as it might be after training: outputs over the whole range, some of them saturated."""
+    """An actor as after training: outputs over the complete range, some of them saturated."""
     n, m = len(rig.observations), len(rig.actuators)
     ddpg = Ddpg(DdpgConfig(), n, m, [np.random.default_rng(1)])
     _scale_last_layer(ddpg, "actor")
@@ -69,7 +69,7 @@ def test_the_model_equals_the_torch_actor(rig: Rig) -> None:
     ddpg = _ddpg(rig)
     model = export_policy(ddpg.actor_layers(0), _contract(rig))
     low, high = (np.array([getattr(o, end) for o in rig.observations]) for end in ("low", "high"))
-    # Beyond the range too: normalised observations are not clipped.
+    # Also beyond the range: normalised observations are not clipped.
     observations = np.random.default_rng(2).uniform(1.5 * low - 0.5 * high, 1.5 * high - 0.5 * low, (400, len(low)))
     observations = observations.astype(np.float32).astype(np.float64)
     normalised_states = (observations - 0.5 * (low + high)) / (0.5 * (high - low))
@@ -81,14 +81,14 @@ def test_the_model_equals_the_torch_actor(rig: Rig) -> None:
     assert np.abs(actions - numpy_policy(ddpg.actor_layers(0), normalised_states)).max() < 1e-6
 
 
-def test_the_contract_travels_in_the_metadata() -> None:
+def test_the_contract_is_stored_in_the_metadata() -> None:
     contract = _contract(MAGMAN)
     model = onnx.load_from_string(export_policy(_ddpg(MAGMAN).actor_layers(0), contract))
     assert {p.key for p in model.metadata_props} == {METADATA_KEY}
     assert decode_contract(model.metadata_props[0].value) == contract
 
 
-def test_shapes_names_and_versions_are_those_an_old_runtime_takes() -> None:
+def test_shapes_names_and_versions_are_accepted_by_an_old_runtime() -> None:
     model = onnx.load_from_string(export_policy(_ddpg(MAGMAN).actor_layers(0), _contract(MAGMAN)))
     (observation,), (action,) = model.graph.input, model.graph.output
     shapes = [[d.dim_value for d in x.type.tensor_type.shape.dim] for x in (observation, action)]
@@ -118,7 +118,7 @@ def test_the_same_policy_gives_the_same_bytes() -> None:
 def test_a_squashed_gaussian_equals_the_torch_actor_with_and_without_noise(rig: Rig, kind: type[SacConfig]) -> None:
     n, m = len(rig.observations), len(rig.actuators)
     sac = Sac(kind(hidden=(24, 17), batch=16, log_std=(-3.0, 0.5)), n, m, [np.random.default_rng(3)])
-    sac.update(minibatches(np.random.default_rng(4), (30, 1, 16), n, m))  # moves the statistics of batches
+    sac.update(minibatches(np.random.default_rng(4), (30, 1, 16), n, m))  # changes the statistics of batches
     contract = contract_for(rig, 50.0, policy_id=7, parent_run="", training_step=0, behaviour=SQUASHED_GAUSSIAN)
     model = sac.policy_graph(0, contract)
     rng = np.random.default_rng(2)
@@ -146,7 +146,7 @@ def test_a_squashed_gaussian_equals_the_torch_actor_with_and_without_noise(rig: 
     assert isinstance(admit(model, contract, probes, AdmissionLimits(latency_is_advisory=True)), Admitted)
 
 
-def test_a_spread_needs_a_contract_that_tells_of_it() -> None:
+def test_a_spread_requires_a_contract_with_a_behaviour() -> None:
     sac = Sac(SacConfig(hidden=(8,)), 2, 1, [np.random.default_rng(3)])
     with pytest.raises(ValueError, match="behaviour, 'deterministic'"):
         sac.policy_graph(0, _contract(PENDULUM))
@@ -165,7 +165,7 @@ def _dqn(levels: int = 15) -> Dqn:
     return dqn
 
 
-def test_a_discrete_policy_takes_the_level_that_dqn_takes() -> None:
+def test_a_discrete_policy_takes_the_same_level_as_dqn() -> None:
     dqn = _dqn()
     model = dqn.policy_graph(0, _contract(PENDULUM))
     normalised_states = np.random.default_rng(2).uniform(-1.5, 1.5, (400, 2))
@@ -182,7 +182,7 @@ def test_a_discrete_policy_takes_the_level_that_dqn_takes() -> None:
 
 
 @pytest.mark.parametrize("scale", [3.0, 30.0])
-def test_distributions_of_returns_lead_to_the_level_that_rainbow_takes(scale: float) -> None:
+def test_return_distributions_give_the_same_level_as_rainbow(scale: float) -> None:
     rainbow = Rainbow(RainbowConfig(hidden=(20, 9), levels=5, lr=0.5), 2, 1, [np.random.default_rng(0)])
     rainbow.restore(replace_vectors(rainbow.state(), "network", vectors(rainbow.state(), "network") * scale))
     model = rainbow.policy_graph(0, _contract(PENDULUM))
@@ -192,13 +192,13 @@ def test_distributions_of_returns_lead_to_the_level_that_rainbow_takes(scale: fl
     assert (np.abs(_run(model, normalised_states * [np.pi, 30.0]) - expected) < 1e-6).mean() > 0.99
 
 
-def test_a_discrete_policy_that_has_diverged_has_no_action() -> None:
+def test_a_diverged_discrete_policy_has_no_action() -> None:
     layers = _dqn().actor_layers(0)
     layers[-1][0][0, 7] = np.nan
     model = export_discrete_policy(layers, level_values(15), _contract(PENDULUM))
     assert np.isnan(_run(model, np.ones((1, 2)))).all()
 
 
-def test_levels_are_of_one_action() -> None:
+def test_discrete_policies_have_one_action() -> None:
     with pytest.raises(ValueError, match="the contract has 4"):
         export_discrete_policy(_dqn().actor_layers(0), level_values(15), _contract(MAGMAN))

@@ -1,4 +1,4 @@
-"""LSTM networks against torch's own, over windows of a memory, and as policies of a rig."""
+"""LSTM networks compared with torch's, over windows of a memory, and as policies of a rig."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Floats = NDArray[np.floating]
 
 
 class CellNets:
-    """Cells of some trials, each drawn from its seed."""
+    """Cells of some trials, each initialised from its seed."""
 
     def __init__(self, seeds: list[int], n: int = N, m: int = M, units: tuple[int, ...] = UNITS) -> None:
         self.state = Layout()
@@ -81,7 +81,7 @@ def _sigmoid(x: Floats) -> Floats:
 
 
 def _torch_lstm(layers: list[tuple[Floats, Floats]]) -> tuple[list[torch.nn.LSTM], torch.Tensor, torch.Tensor]:
-    """The same weights in cells of torch; ours have one bias where these have two."""
+    """The same weights in torch cells; ours have one bias where these have two."""
     *cells, (weight, bias) = layers
     torch_cells, inputs = [], N
     for (w, b), units in zip(cells, UNITS, strict=True):
@@ -93,7 +93,7 @@ def _torch_lstm(layers: list[tuple[Floats, Floats]]) -> tuple[list[torch.nn.LSTM
     return torch_cells, torch.tensor(weight), torch.tensor(bias)
 
 
-def test_outputs_and_gradients_are_those_of_torch_s_lstm() -> None:
+def test_outputs_and_gradients_equal_those_of_torchs_lstm() -> None:
     nets, rng = CellNets([1, 2]), np.random.default_rng(0)
     window, initial_state = rng.standard_normal((2, B, W, N)), rng.standard_normal((2, B, nets.lstm.hidden_width))
     outputs, gradients = nets.run_window(window, np.ones((2, B, W), np.bool_), initial_state)
@@ -117,7 +117,7 @@ def test_outputs_and_gradients_are_those_of_torch_s_lstm() -> None:
         )
 
 
-def test_one_trial_of_many_gives_what_it_gives_alone() -> None:
+def test_one_trial_of_many_equals_the_trial_alone() -> None:
     window = np.random.default_rng(0).standard_normal((3, 64, W, N))
     is_present, initial_state = np.ones((3, 64, W), np.bool_), np.full((3, 64, 128), 0.25)
     nets = CellNets([1, 2, 3], units=(32, 32)), CellNets([2], units=(32, 32))
@@ -127,7 +127,7 @@ def test_one_trial_of_many_gives_what_it_gives_alone() -> None:
         assert np.array_equal(joint_values[1], single_values[0])
 
 
-def test_a_window_begins_with_what_is_stored_of_the_episode_and_remembers_what_it_is_told_of_before() -> None:
+def test_a_window_starts_within_the_stored_episode_and_from_the_given_state() -> None:
     nets = CellNets([4])
     stored = np.random.default_rng(1).standard_normal((40, N))
     trajectories = Trajectories(1, 40, lambda trial, first_slot, second: np.ones(len(first_slot), np.bool_))
@@ -146,7 +146,7 @@ def test_a_window_begins_with_what_is_stored_of_the_episode_and_remembers_what_i
         np.testing.assert_allclose(outputs[0, i], expected, rtol=1e-12)
 
 
-def test_a_rig_s_session_equals_the_network_over_two_hundred_ticks_and_episodes_do_not_leak() -> None:
+def test_a_rigs_session_equals_the_network_over_two_hundred_ticks_and_episodes_do_not_leak() -> None:
     config = load_run("pendulum-hidden")
     n = len(config.signals)
     nets = CellNets([5], n, 1, (32, 32))
@@ -198,7 +198,7 @@ def _half_range(low: float, high: float) -> float:
     return 0.5 * (high - low)
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_mismatched_inputs_are_refused() -> None:
     config = load_run("pendulum")
     contract = contract_for(config.rig, 50.0, policy_id=1, parent_run="", training_step=0)
     nets = CellNets([0], 3, 1, (8,))

@@ -1,4 +1,4 @@
-"""The learner's process: what it does about the end of a link."""
+"""The learner's process: its reaction to the end of a link."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from onrig.runtime.run_loading import load_run
 
 
 class LearnerProcessStub:
-    """One that ends as told, and notes what is asked of it."""
+    """Process that ends as specified, and records its calls."""
 
     outcomes: list[tuple[Exception | None, bool]]
     calls: list[str]
@@ -57,7 +57,7 @@ class LearnerProcessStub:
         ([(StatesConflictError("a state of another run"), False)], ExitCode.CONFIGURATION, ["run", "close"]),
     ],
 )
-def test_what_was_learned_is_saved_before_it_ends(
+def test_the_learned_state_is_saved_before_the_process_ends(
     outcomes: list[tuple[Exception | None, bool]],
     code: ExitCode,
     calls: list[str],
@@ -71,7 +71,7 @@ def test_what_was_learned_is_saved_before_it_ends(
     assert LearnerProcessStub.calls == calls
 
 
-def test_without_a_folder_of_its_own_it_takes_another_one_for_another_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_own_folder_it_uses_another_one_for_another_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(main, "LearnerProcess", LearnerProcessStub)
     monkeypatch.setattr("signal.signal", lambda number, handler: None)
     LearnerProcessStub.outcomes, LearnerProcessStub.calls, LearnerProcessStub.folders = (

@@ -14,7 +14,7 @@ CAPACITY, N, M = 16, 2, 1
 
 
 def insert(storage: Storage, count: int, rng: np.random.Generator) -> None:
-    """Write so many experiences: in turn, or anywhere once the buffer is full."""
+    """Write ``count`` experiences: in turn, or anywhere once the buffer is full."""
     for _ in range(count):
         slot = storage.inserted % CAPACITY
         if not storage.cyclic and storage.inserted >= CAPACITY:
@@ -33,7 +33,7 @@ def payload(storage: Storage, since_number: int, limit: int | None = None) -> tu
 @pytest.mark.parametrize("cyclic", [True, False])
 @settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 40)), min_size=1, max_size=5), st.integers(0, 99))
-def test_it_becomes_the_rig_s_memory_however_far_it_is_behind(
+def test_the_mirror_becomes_the_rigs_memory_however_far_behind_it_is(
     cyclic: bool, steps: list[tuple[int, int]], seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -45,14 +45,14 @@ def test_it_becomes_the_rig_s_memory_however_far_it_is_behind(
         assert mirror.storage.digest() == rig.digest()
 
 
-def test_the_slots_written_are_told_in_order() -> None:
+def test_written_slots_are_reported_in_order() -> None:
     rig, mirror = Storage(CAPACITY, Layout(N, M)), Mirror(CAPACITY, Layout(N, M), cyclic=True)
     insert(rig, 20, np.random.default_rng(0))
     assert mirror.apply(*payload(rig, 0)).tolist() == [*range(4, 16), *range(4)]
     assert mirror.apply(b"", 20).tolist() == []
 
 
-def test_what_is_no_continuation_is_refused_and_changes_nothing() -> None:
+def test_rows_that_do_not_continue_the_mirror_are_refused_and_change_nothing() -> None:
     rig, mirror = Storage(CAPACITY, Layout(N, M)), Mirror(CAPACITY, Layout(N, M), cyclic=True)
     insert(rig, 5, np.random.default_rng(0))
     rows, newest = payload(rig, 0)
@@ -64,14 +64,14 @@ def test_what_is_no_continuation_is_refused_and_changes_nothing() -> None:
         assert mirror.storage.digest() == digest_before
 
 
-def test_rows_that_do_not_lead_where_the_rig_says_are_refused() -> None:
+def test_rows_that_do_not_end_where_the_rig_says_are_refused() -> None:
     rig, mirror = Storage(CAPACITY, Layout(N, M)), Mirror(CAPACITY, Layout(N, M), cyclic=True)
     insert(rig, 5, np.random.default_rng(0))
     with pytest.raises(ValueError, match="end at write 5, but the rig reports 6"):
         mirror.apply(payload(rig, 0)[0], 6)
 
 
-def test_a_look_at_as_many_leaves_the_minibatches_that_are_learned_from() -> None:
+def test_gathering_for_view_does_not_change_earlier_minibatches() -> None:
     rig, mirror = Storage(CAPACITY, Layout(N, M)), Mirror(CAPACITY, Layout(N, M), cyclic=True)
     insert(rig, CAPACITY, np.random.default_rng(0))
     mirror.apply(*payload(rig, 0))
@@ -81,7 +81,7 @@ def test_a_look_at_as_many_leaves_the_minibatches_that_are_learned_from() -> Non
     assert np.array_equal(minibatches.observation, observation_before)
 
 
-def test_a_look_shows_the_next_observation_whatever_the_length_of_returns() -> None:
+def test_gathering_for_view_returns_the_next_observation_for_any_length_of_returns() -> None:
     layout = Layout(1, 1)
     rig, mirror = Storage(CAPACITY, layout), Mirror(CAPACITY, layout, cyclic=True, successors=3)
     for i in range(5):
@@ -114,7 +114,7 @@ def test_minibatches_hold_the_drawn_experiences_and_the_generations_of_their_slo
     assert mirror.gather(Draw(slots, None))[0].weights is None
 
 
-def test_a_truncated_episode_is_not_a_terminated_one() -> None:
+def test_a_truncated_episode_is_not_terminated() -> None:
     mirror = Mirror(4, Layout(1, 1), cyclic=True)
     for flag in (0, Flag.TRUNCATED, Flag.TERMINATED, Flag.INTERVENED):
         mirror.storage.insert(mirror.storage.inserted, [0.0], [0.0], 0.0, [0.0], flag)
@@ -123,7 +123,7 @@ def test_a_truncated_episode_is_not_a_terminated_one() -> None:
 
 
 @pytest.mark.parametrize("sampling", [None, [0.5, 2.0, 1.0]])
-def test_experiences_in_which_the_shield_acted_count_as_much_as_they_are_said_to(sampling: list[float] | None) -> None:
+def test_experiences_with_a_shield_intervention_have_their_configured_weight(sampling: list[float] | None) -> None:
     mirror = Mirror(4, Layout(1, 1), cyclic=True, intervened_weight=0.25)
     for slot, flag in enumerate((Flag.INTERVENED, Flag(0), Flag.INTERVENED | Flag.TERMINATED)):
         mirror.storage.insert(slot, [0.0], [0.0], 0.0, [0.0], flag, 1, 0.0)
@@ -134,14 +134,14 @@ def test_experiences_in_which_the_shield_acted_count_as_much_as_they_are_said_to
     np.testing.assert_allclose(minibatches.weights, expected[None, None])
 
 
-def test_without_a_weight_of_their_own_nothing_is_weighted() -> None:
+def test_without_a_configured_weight_nothing_is_weighted() -> None:
     mirror = Mirror(4, Layout(1, 1), cyclic=True)
     mirror.storage.insert(0, [0.0], [0.0], 0.0, [0.0], Flag.INTERVENED, 1, 0.0)
     minibatches, _ = mirror.gather(Draw(np.array([[0]]), None))
     assert minibatches.weights is None
 
 
-def test_windows_are_of_successive_experiences_and_end_where_one_is_missing() -> None:
+def test_windows_consist_of_successive_experiences_and_end_at_a_missing_one() -> None:
     rig, mirror = Storage(8, Layout(1, 1)), Mirror(8, Layout(1, 1), cyclic=True, successors=3)
     flags = {3: Flag.TERMINATED, 5: Flag.SYNTHETIC}
     for slot, step in enumerate((0, 1, 2, 3, 0, 1, 2)):

@@ -6,7 +6,7 @@ import pytest
 from onrig.learner.notes import Notes
 
 
-def test_a_rewritten_slot_starts_anew_in_every_column_of_its_trial() -> None:
+def test_a_rewritten_slot_starts_over_in_every_column_of_its_trial() -> None:
     notes = Notes(2, 6)
     ratio, is_far = notes.add_column("ratio", 1.0), notes.add_column("far", False, np.bool_)
     wide_column = notes.add_column("wide", 0.5, shape=(3,))
@@ -22,7 +22,7 @@ def test_a_rewritten_slot_starts_anew_in_every_column_of_its_trial() -> None:
     assert notes.stored.tolist() == [0, 0]
 
 
-def test_a_restored_one_has_the_same_columns_and_one_that_does_not_fit_changes_nothing() -> None:
+def test_restored_notes_have_the_same_columns_and_mismatched_ones_change_nothing() -> None:
     notes, other = Notes(1, 4), Notes(1, 4)
     columns = [n.add_column("ratio", 1.0) for n in (notes, other)]
     notes.on_write(0, np.array([0, 1]))

@@ -1,4 +1,4 @@
-"""Handling of the rig's verdicts by a learner."""
+"""A learner's handling of the rig's verdicts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onrig.runtime.link.messages import RATE, Accepted, Offer, ReplyMessage, Rul
 
 
 class LinkStub:
-    """Answers offers as it is told."""
+    """Answers offers as specified."""
 
     def __init__(self, *answers: ReplyMessage) -> None:
         self.answers = list(answers)
@@ -38,21 +38,21 @@ def make_offering(*answers: ReplyMessage) -> tuple[Any, Any, Any]:
     return PolicyOffers(link, "learner", lambda: clock.now_s), agent, clock
 
 
-def test_the_rig_says_under_which_id_it_took_a_policy(report_lines: list[str]) -> None:
+def test_an_accepted_policy_gets_the_id_assigned_by_the_rig(report_lines: list[str]) -> None:
     offers, agent, _ = make_offering(Verdict(9, accepted=True))
     offers.offer(agent, "run", retries=False)
     assert offers._link.requests == [(Offer(600), b"run's")]
     assert (agent.newest_policy_id, offers.is_due, report_lines) == (9, False, [])
 
 
-def test_one_that_was_refused_changes_no_number_and_is_told_of(report_lines: list[str]) -> None:
+def test_a_refused_policy_uses_no_number_and_is_reported(report_lines: list[str]) -> None:
     offers, agent, _ = make_offering(Verdict(0, accepted=False, stage="bounds", reason="too much"))
     offers.offer(agent, "run", retries=True)
     assert (agent.newest_policy_id, offers.is_due) == (4, False)
     assert report_lines == ["policy after 600 updates was refused at bounds: too much"]
 
 
-def test_one_that_came_too_soon_is_no_error_and_is_followed_by_a_newer_one(report_lines: list[str]) -> None:
+def test_a_policy_offered_too_soon_is_not_an_error_and_a_newer_one_is_offered_later(report_lines: list[str]) -> None:
     offers, agent, clock = make_offering(Verdict(0, accepted=False, stage=RATE), Verdict(5, accepted=True))
     offers.offer(agent, "run", retries=True)
     assert (agent.newest_policy_id, offers.is_due, report_lines) == (4, False, [])
@@ -64,20 +64,20 @@ def test_one_that_came_too_soon_is_no_error_and_is_followed_by_a_newer_one(repor
     assert report_lines == ["policies rejected by the rig's rate limit: 1"]
 
 
-def test_in_lockstep_no_clock_makes_it_offer_again() -> None:
+def test_in_lockstep_no_clock_triggers_another_offer() -> None:
     offers, agent, clock = make_offering(Verdict(0, accepted=False, stage=RATE))
     offers.offer(agent, "run", retries=False)
     clock.now_s = 1000.0
     assert not offers.is_due
 
 
-def test_an_answer_that_is_no_verdict_is_no_rig_s() -> None:
+def test_a_reply_other_than_a_verdict_is_a_mismatch() -> None:
     offers, agent, _ = make_offering(Accepted())
     with pytest.raises(LearnerMismatchError):
         offers.offer(agent, "run", retries=False)
 
 
-def test_rulings_are_counted_and_the_bad_ones_told_of(report_lines: list[str]) -> None:
+def test_rulings_are_counted_and_bad_ones_are_reported(report_lines: list[str]) -> None:
     offers, _, _ = make_offering()
     for n, verdict in enumerate(("passed", "passed", "rolled_back", "failed"), 1):
         offers.record(Ruling(n, n, verdict, "slow"))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Exported models beside the onnx library, which checks them and writes the same bytes."""
+"""Exported models compared with the onnx library, which checks them and writes the same bytes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ EXPORTS: dict[str, tuple[str, Export]] = {
 
 
 @pytest.mark.parametrize("name", EXPORTS)
-def test_the_onnx_library_finds_a_valid_model_and_writes_the_same_bytes(name: str) -> None:
+def test_the_onnx_library_accepts_the_model_and_writes_the_same_bytes(name: str) -> None:
     behaviour, export = EXPORTS[name]
     data = export(_contract(behaviour))
     model = onnx.load_model_from_string(data)
@@ -76,7 +76,7 @@ def test_the_onnx_library_finds_a_valid_model_and_writes_the_same_bytes(name: st
 
 
 @pytest.mark.parametrize("array", [np.array(1.5), np.zeros((0, 3)), np.arange(300), np.full((130, 2), -1.0)])
-def test_constants_are_those_that_the_library_reads(array: np.ndarray) -> None:
+def test_constants_match_those_of_the_onnx_library(array: np.ndarray) -> None:
     proto = onnx.TensorProto.FromString(tensor("name", array))
     array_read = onnx.numpy_helper.to_array(proto)
     assert array_read.dtype == (np.float32 if array.dtype.kind == "f" else np.int64)

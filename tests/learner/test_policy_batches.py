@@ -17,7 +17,7 @@ def memory(capacity: int = 20, *, cyclic: bool = True) -> Storage:
 
 
 def gather(storage: Storage, policy: int, episode: int, steps: range, flags: dict[int, Flag] | None = None) -> None:
-    """Write steps of an episode, each from (episode, step) to the next; the step is the action drawn, too."""
+    """Write steps of an episode, each from (episode, step) to the next; the step is also the drawn action."""
     for step in steps:
         storage.insert(
             storage.inserted % storage.capacity,
@@ -41,14 +41,14 @@ def gather(storage: Storage, policy: int, episode: int, steps: range, flags: dic
         ([1, 1, 1], NextBatch(0, True)),
         ([1, 1, 2], NextBatch(2, False)),
         ([1, 1, 2, 2, 2, 2, 3], NextBatch(2, True)),
-        ([2, 1, 1, 2, 2], NextBatch(3, False)),  # one that was rolled back, and its predecessor
+        ([2, 1, 1, 2, 2], NextBatch(3, False)),  # a rolled-back policy, and its predecessor
     ],
 )
-def test_a_batch_is_of_one_policy_that_gathered_enough(policies: list[int], expected: NextBatch) -> None:
+def test_a_batch_comes_from_one_policy_with_enough_experiences(policies: list[int], expected: NextBatch) -> None:
     assert find_next_batch(np.array(policies, np.uint32), 3) == expected
 
 
-def test_what_a_policy_gathers_while_its_batch_is_learned_from_waits_until_another_takes_over() -> None:
+def test_experiences_gathered_during_learning_wait_until_another_policy_takes_over() -> None:
     storage = memory()
     batches = PolicyBatches(storage, 4)
     gather(storage, 1, 1, range(3))
@@ -58,7 +58,7 @@ def test_what_a_policy_gathers_while_its_batch_is_learned_from_waits_until_anoth
     assert first_id == 0
     assert batch.observation[0, 0, :, 1].tolist() == [0, 1, 2, 3]
     assert batches.n_dropped == 0
-    gather(storage, 1, 2, range(2))  # still the same policy: with the two before they are four
+    gather(storage, 1, 2, range(2))  # still the same policy: together with the two before there are four
     ((batch, _),) = batches.take_complete()
     assert batch.observation[0, 0].tolist() == [[1, 4], [1, 5], [2, 0], [2, 1]]
     gather(storage, 1, 2, range(2, 4))
@@ -68,13 +68,13 @@ def test_what_a_policy_gathers_while_its_batch_is_learned_from_waits_until_anoth
     assert (batches.n_learned, batches.n_dropped) == (3, 2)
 
 
-def test_a_chain_ends_where_the_episode_does_and_where_an_experience_is_missing() -> None:
+def test_a_chain_ends_at_the_end_of_the_episode_and_at_a_missing_experience() -> None:
     storage = memory()
     gather(storage, 7, 1, range(2), {1: Flag.TRUNCATED})
     gather(storage, 7, 2, range(2))
     gather(storage, 7, 2, range(3, 5), {4: Flag.TERMINATED})
     gather(storage, 7, 3, range(2))
-    gather(storage, 7, 3, range(2))  # cut short by a fault, and begun again under the same number
+    gather(storage, 7, 3, range(2))  # ended early by a fault, and restarted under the same number
     ((batch, _),) = PolicyBatches(storage, 10).take_complete()
     assert np.flatnonzero(batch.truncated).tolist() == [1, 3, 7]
     assert np.flatnonzero(batch.terminated).tolist() == [5]
@@ -82,7 +82,7 @@ def test_a_chain_ends_where_the_episode_does_and_where_an_experience_is_missing(
     assert batch.reward[0, 0].tolist() == [0, -1, 0, -1, -3, -4, 0, -1, 0, -1]
 
 
-def test_actions_have_the_density_that_was_recorded_and_those_of_others_are_marked() -> None:
+def test_actions_have_their_recorded_density_and_those_of_others_are_marked() -> None:
     storage = memory()
     gather(storage, 1, 1, range(4), {2: Flag.DEVIATES | Flag.INTERVENED})
     storage.behaviour[3, 1] = 0.0  # no noise at all
@@ -97,7 +97,7 @@ def test_actions_have_the_density_that_was_recorded_and_those_of_others_are_mark
     assert batches.n_deviating == 2
 
 
-def test_what_the_memory_has_lost_is_left_out() -> None:
+def test_experiences_missing_from_the_memory_are_left_out() -> None:
     storage = memory(6)
     batches = PolicyBatches(storage, 4)
     gather(storage, 1, 1, range(3))
@@ -111,7 +111,7 @@ def test_what_the_memory_has_lost_is_left_out() -> None:
             PolicyBatches(unsuitable, 4)
 
 
-def test_it_goes_on_where_it_was_and_takes_nothing_twice_from_a_memory_that_is_an_older_one() -> None:
+def test_it_resumes_where_it_was_and_takes_nothing_twice_from_an_older_memory() -> None:
     storage = memory()
     original = PolicyBatches(storage, 4)
     gather(storage, 1, 1, range(6))
@@ -128,7 +128,7 @@ def test_it_goes_on_where_it_was_and_takes_nothing_twice_from_a_memory_that_is_a
     assert resumed.state() == {"position": pytest.approx([8, 2, 0, 0, 1, 7])}
 
 
-def test_another_run_s_episodes_are_not_taken_for_some_that_were_in_a_batch() -> None:
+def test_episodes_of_another_run_are_not_mistaken_for_those_of_a_batch() -> None:
     storage = memory()
     original = PolicyBatches(storage, 4)
     gather(storage, 1, 500, range(6))
@@ -153,6 +153,6 @@ def test_states_of_earlier_versions_are_read() -> None:
     assert [batch.observation[0, 0, :, 1].tolist() for batch, _ in batches.take_complete()] == [[3, 4, 5, 6]]
 
 
-def test_experiences_that_do_not_tell_of_the_policy_are_refused() -> None:
+def test_experiences_without_a_policy_are_refused() -> None:
     with pytest.raises(ValueError, match="do not record their behaviour policies"):
         PolicyBatches(Storage(20, Layout(2, 1)), 4)

@@ -41,7 +41,7 @@ EPISODES = 2
 
 @pytest.fixture(autouse=True)
 def disable_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do all updates in a row, however long they take."""
+    """Make all updates at once, however long they take."""
     monkeypatch.setattr(backlog, "PORTION_DURATION_S", 1e6)
     monkeypatch.setattr(backlog, "_INITIAL_PORTION", 1_000_000)
 
@@ -58,7 +58,7 @@ class Rig:
         self.run_identity = ""
         self.offers: list[Offer] = []
         self.feedback_counts: list[int] = []
-        """Experiences in each message of feedback."""
+        """Number of experiences in each feedback message."""
         self.done_requests: list[Done] = []
         self.refuses_results = False
         """Whether it refuses feedback."""
@@ -104,7 +104,7 @@ class Rig:
 
 
 def learner(rig: Rig, strategy: str, folder: Path, **settings: float) -> LearnerProcess:
-    """A learner that will run on ``rig``, whose clock it has."""
+    """A learner that will run on ``rig`` and shares its clock."""
     config = load_run("pendulum")
     config = msgspec.structs.replace(config, episodes=EPISODES, selection=Selection(strategy, CAPACITY))
     update_schedule = {} if "updates_per_transition" in settings else {"updates_per_episode": 3}
@@ -125,7 +125,7 @@ def run_learner(rig: Rig, strategy: str, folder: Path, **learner_settings: float
 
 
 def save_state_after(steps: list[int], strategy: str, folder: Path) -> dict[str, object]:
-    """State that a learner in lockstep saves when the memory grows so."""
+    """State saved by a learner in lockstep when the memory grows in these steps."""
     process = run_learner(Rig(steps), strategy, folder)
     path = folder / "last.npz"
     process.agent.save(path)
@@ -135,7 +135,7 @@ def save_state_after(steps: list[int], strategy: str, folder: Path) -> dict[str,
 
 
 @pytest.mark.parametrize("strategy", ["Resv[ERO]", "Resv[PER]"])
-def test_in_lockstep_it_does_not_matter_what_each_pull_brings(strategy: str, tmp_path: Path) -> None:
+def test_in_lockstep_the_size_of_each_pull_does_not_matter(strategy: str, tmp_path: Path) -> None:
     states = []
     for i, steps in enumerate([[WRITES_PER_EPISODE, WRITES_PER_EPISODE], [7, 40, 13, 1, 58, 1], [59, 1, 30, 30]]):
         (tmp_path / str(i)).mkdir()
@@ -145,18 +145,16 @@ def test_in_lockstep_it_does_not_matter_what_each_pull_brings(strategy: str, tmp
         assert [name for name in state if state[name] != next_state[name]] == []
 
 
-def test_a_learner_that_is_behind_offers_what_it_has_every_second(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_learner_that_is_behind_offers_a_policy_every_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{__name__}.EPISODES", 10)
-    rig = Rig([WRITES_PER_EPISODE * 10], lockstep=False)  # ten episodes have ended when it looks for the first time
+    rig = Rig([WRITES_PER_EPISODE * 10], lockstep=False)  # ten episodes have ended at its first poll
     run_learner(rig, "FIFO[Uniform]", tmp_path).close()
-    # The first one at the start; then every third, since each takes 0.4 s; and that of the last.
+    # The first one at the start; then every third, since each takes 0.4 s; and the last.
     assert [offer.updates for offer in rig.offers] == [0, 9, 18, 27, 30]
 
 
 @pytest.mark.parametrize(("lockstep", "messages"), [(False, [16] * 3), (True, [48])])
-def test_a_learner_at_work_tells_the_rig_something_every_second(
+def test_a_busy_learner_sends_the_rig_something_every_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lockstep: bool, messages: list[int]
 ) -> None:
     monkeypatch.setattr(Heartbeat, "send_if_due", lambda self: True)  # as if each update took a second
@@ -166,7 +164,7 @@ def test_a_learner_at_work_tells_the_rig_something_every_second(
 
 
 @pytest.mark.parametrize("has_begun", [False, True])
-def test_a_learner_whose_first_result_is_refused_was_of_no_use(tmp_path: Path, has_begun: bool) -> None:
+def test_a_learner_whose_first_result_is_refused_has_no_accepted_result(tmp_path: Path, has_begun: bool) -> None:
     rig = Rig([WRITES_PER_EPISODE, WRITES_PER_EPISODE], lockstep=False)
     rig.refuses_results = True
     if has_begun:
@@ -181,7 +179,7 @@ def test_a_learner_whose_first_result_is_refused_was_of_no_use(tmp_path: Path, h
 
 
 @pytest.mark.parametrize("lockstep", [False, True])
-def test_networks_of_another_run_are_neither_taken_nor_deleted(tmp_path: Path, lockstep: bool) -> None:
+def test_networks_of_another_run_are_neither_used_nor_deleted(tmp_path: Path, lockstep: bool) -> None:
     run_learner(Rig([WRITES_PER_EPISODE, WRITES_PER_EPISODE], lockstep=lockstep), "FIFO[Uniform]", tmp_path).close()
     left = {path: path.read_bytes() for path in tmp_path.iterdir()}
     assert left
@@ -195,7 +193,7 @@ def test_networks_of_another_run_are_neither_taken_nor_deleted(tmp_path: Path, l
     assert rig.offers == []
 
 
-def test_in_real_time_it_saves_while_an_episode_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_real_time_it_saves_during_an_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onrig.learner.process._SAVE_INTERVAL_S", 0.0)
     saved_updates: list[int] = []
     monkeypatch.setattr(States, "save", lambda self, agent, is_settled=None: saved_updates.append(agent.updates))
@@ -206,13 +204,13 @@ def test_in_real_time_it_saves_while_an_episode_goes_on(tmp_path: Path, monkeypa
     assert saved_updates[1:3] == [30, 45]
 
 
-def test_updates_follow_on_the_experiences_that_come_in(tmp_path: Path) -> None:
+def test_updates_follow_incoming_experiences(tmp_path: Path) -> None:
     rig = Rig([WRITES_PER_EPISODE, WRITES_PER_EPISODE // 2, WRITES_PER_EPISODE // 2], lockstep=False)
     run_learner(rig, "FIFO[Uniform]", tmp_path, updates_per_transition=0.5).close()
     assert [offer.updates for offer in rig.offers] == [0, 30, 60]
 
 
-def test_in_lockstep_experiences_of_an_earlier_run_have_had_their_updates(tmp_path: Path) -> None:
+def test_in_lockstep_experiences_of_an_earlier_run_need_no_updates(tmp_path: Path) -> None:
     rig = Rig([WRITES_PER_EPISODE, WRITES_PER_EPISODE])
     process = learner(rig, "FIFO[Uniform]", tmp_path, updates_per_transition=0.5)
     assert rig.config is not None
@@ -223,7 +221,9 @@ def test_in_lockstep_experiences_of_an_earlier_run_have_had_their_updates(tmp_pa
     assert process.agent.updates == (WRITES_PER_EPISODE * EPISODES - 40) // 2
 
 
-def test_experiences_before_the_first_update_are_no_backlog(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_experiences_before_the_first_update_are_not_a_backlog(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     rig = Rig([20] * (WRITES_PER_EPISODE * EPISODES // 20), lockstep=False)
     settings = {"updates_per_transition": 0.5, "backlog": 10, "learning_starts": 30}
     run_learner(rig, "FIFO[Uniform]", tmp_path, **settings).close()
@@ -243,13 +243,13 @@ def test_updates_of_experiences_beyond_the_backlog_are_dropped_and_counted(
     assert f"the learner could not keep up: {n_dropped} updates beyond learner.backlog were dropped" in backlog_lines[1]
 
 
-def test_sixty_four_updates_per_experience_are_all_done_although_they_come_in_a_burst(tmp_path: Path) -> None:
+def test_sixty_four_updates_per_experience_are_all_made_even_after_a_burst(tmp_path: Path) -> None:
     rig = Rig([WRITES_PER_EPISODE * EPISODES], lockstep=False)
     run_learner(rig, "FIFO[Uniform]", tmp_path, updates_per_transition=64.0).close()
     assert rig.offers[-1].updates == 64 * WRITES_PER_EPISODE * EPISODES > 2000
 
 
-def test_it_looks_at_the_rig_between_portions_and_waits_only_when_nothing_is_owed(
+def test_it_polls_the_rig_between_portions_and_waits_only_if_no_update_is_due(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backlog, "_INITIAL_PORTION", 8)
@@ -272,7 +272,9 @@ def test_it_looks_at_the_rig_between_portions_and_waits_only_when_nothing_is_owe
     assert other_counts[14] == 200
 
 
-def test_long_updates_after_an_episode_show_life_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_updates_after_an_episode_send_heartbeats_in_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(backlog, "_INITIAL_PORTION", 8)
     monkeypatch.setattr(Backlog, "record_duration", lambda self, updates, duration_s: None)
     rig = Rig([WRITES_PER_EPISODE * EPISODES], lockstep=False)
@@ -281,7 +283,7 @@ def test_long_updates_after_an_episode_show_life_in_between(tmp_path: Path, monk
     assert rig.feedback_counts == [8 * batch, 8 * batch, 4 * batch] * EPISODES
 
 
-def test_networks_of_an_earlier_run_owe_a_new_one_what_comes_in_there(tmp_path: Path) -> None:
+def test_after_another_run_only_new_experiences_make_updates_due(tmp_path: Path) -> None:
     run_learner(
         Rig([WRITES_PER_EPISODE * EPISODES], lockstep=False), "FIFO[Uniform]", tmp_path, updates_per_transition=0.5
     ).close()
@@ -292,7 +294,7 @@ def test_networks_of_an_earlier_run_owe_a_new_one_what_comes_in_there(tmp_path: 
     assert process.agent.updates == 60 + 60
 
 
-def test_a_memory_that_went_back_to_its_checkpoint_owes_updates_for_what_comes_from_there_on(tmp_path: Path) -> None:
+def test_a_memory_restored_from_its_checkpoint_makes_updates_due_only_for_later_experiences(tmp_path: Path) -> None:
     run_learner(
         Rig([WRITES_PER_EPISODE * EPISODES], lockstep=False), "FIFO[Uniform]", tmp_path, updates_per_transition=0.5
     ).close()
@@ -308,7 +310,7 @@ def test_a_memory_that_went_back_to_its_checkpoint_owes_updates_for_what_comes_f
 
 
 class PolicyRig(Rig):
-    """One whose experiences tell of the policies that acted, each of which acts from the next experience on."""
+    """A rig whose experiences include the behaviour policies, each of which acts from the next experience."""
 
     CAPACITY = 100
 
@@ -326,7 +328,7 @@ class PolicyRig(Rig):
 
 
 def run_on_policy(rig: PolicyRig, folder: Path) -> LearnerProcess:
-    """A learner of batches of 24 after its run on ``rig``."""
+    """A learner with batches of 24 after its run on ``rig``."""
     ppo = {"hidden": [4], "steps": 24, "batch": 8, "epochs": 1}
     config = msgspec.structs.replace(
         load_run("pendulum"),
@@ -346,7 +348,7 @@ def run_on_policy(rig: PolicyRig, folder: Path) -> LearnerProcess:
     return process
 
 
-def test_in_lockstep_batches_are_those_of_whole_episodes_whatever_each_pull_brings(tmp_path: Path) -> None:
+def test_in_lockstep_batches_consist_of_complete_episodes_for_any_size_of_pull(tmp_path: Path) -> None:
     states = []
     for i, steps in enumerate([[WRITES_PER_EPISODE, WRITES_PER_EPISODE], [7, 40, 13, 1, 58, 1], [59, 1, 30, 30]]):
         rig, folder = PolicyRig(steps), tmp_path / str(i)
@@ -364,17 +366,17 @@ def test_in_lockstep_batches_are_those_of_whole_episodes_whatever_each_pull_brin
         assert [name for name in state if state[name] != next_state[name]] == []
 
 
-def test_in_real_time_a_batch_is_learned_from_as_soon_as_it_is_whole(tmp_path: Path) -> None:
+def test_in_real_time_a_batch_is_learned_as_soon_as_it_is_complete(tmp_path: Path) -> None:
     rig = PolicyRig([20, 5, 30, 65], lockstep=False)
     process = run_on_policy(rig, tmp_path)
     process.close()
-    # At 25, 55 (24 of the second policy's 30 are whole) and twice at 120 (65 of the third, after the first two's rest).
+    # At 25, 55 (24 of the second policy's 30 are complete), twice at 120 (65 of the third, after the rest of two).
     assert [offer.updates for offer in rig.offers] == [0, 3, 6, 12]
     assert process.agent.batches.n_dropped == 1 + 6
 
 
 @pytest.mark.parametrize("lockstep", [False, True])
-def test_a_learner_at_work_on_a_batch_gives_a_sign_of_life_in_real_time(
+def test_a_learner_busy_with_a_batch_sends_heartbeats_in_real_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lockstep: bool
 ) -> None:
     monkeypatch.setattr(Heartbeat, "send_if_due", lambda self: True)
@@ -384,7 +386,7 @@ def test_a_learner_at_work_on_a_batch_gives_a_sign_of_life_in_real_time(
     assert [(done.episode, done.updates) for done in rig.done_requests] == sorted([(0, 0), (1, 6), (2, 12), *signs])
 
 
-def test_a_learner_without_a_state_starts_anew_and_leaves_out_what_others_gathered(tmp_path: Path) -> None:
+def test_a_learner_without_a_state_starts_over_and_skips_the_experiences_of_others(tmp_path: Path) -> None:
     rig = PolicyRig([30], lockstep=False)
     rig.pull(0, 1)
     rig.attach = lambda: Attached("run", b"", 100, True, 30, 0, 5, False, done=0, pushes=True)  # type: ignore[method-assign]
@@ -396,7 +398,7 @@ def test_a_learner_without_a_state_starts_anew_and_leaves_out_what_others_gather
     assert process.agent.batches.n_dropped == 0
 
 
-def test_a_rig_whose_memory_has_no_order_is_none_for_an_on_policy_learner(tmp_path: Path) -> None:
+def test_a_rig_whose_memory_has_no_order_is_refused_by_an_on_policy_learner(tmp_path: Path) -> None:
     rig = PolicyRig([30])
     rig.mirror = Mirror(PolicyRig.CAPACITY, Layout(2, 1, behaviour=True), cyclic=False)
     with pytest.raises(LearnerMismatchError, match="cannot hold 24 in insertion order"):
@@ -404,7 +406,7 @@ def test_a_rig_whose_memory_has_no_order_is_none_for_an_on_policy_learner(tmp_pa
 
 
 @pytest.mark.parametrize(("next_policy_id", "n_more"), [(2, 2), (9, 0)])
-def test_a_learner_that_comes_back_leaves_out_what_others_gathered_meanwhile(
+def test_a_returning_learner_skips_experiences_gathered_by_others_meanwhile(
     tmp_path: Path, next_policy_id: int, n_more: int
 ) -> None:
     rig = PolicyRig([WRITES_PER_EPISODE, WRITES_PER_EPISODE], lockstep=False)
@@ -421,7 +423,7 @@ def test_a_learner_that_comes_back_leaves_out_what_others_gathered_meanwhile(
     assert len(rig.offers) == n_offers + 1, "its own policy, or the one that it has now learned"
 
 
-def test_a_policy_that_no_offer_got_through_for_is_offered_by_whoever_goes_on(tmp_path: Path) -> None:
+def test_a_policy_that_was_never_offered_successfully_is_offered_after_a_restart(tmp_path: Path) -> None:
     rig = PolicyRig([WRITES_PER_EPISODE, WRITES_PER_EPISODE], lockstep=False)
     first_run = run_on_policy(rig, tmp_path)
     first_run.agent.updates_when_offered -= 3
@@ -434,7 +436,7 @@ def test_a_policy_that_no_offer_got_through_for_is_offered_by_whoever_goes_on(tm
     assert [offer.updates for offer in rig.offers[n_offers:]] == [first_run.agent.updates]
 
 
-def test_what_a_sign_of_life_meets_with_in_a_batch_waits_for_its_end(
+def test_an_error_of_a_heartbeat_during_a_batch_is_raised_when_the_batch_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Heartbeat, "send_if_due", lambda self: True)

@@ -41,12 +41,12 @@ VALID_SETTINGS = LearnerSettings(updates_per_episode=100)
         ({"sac": SacConfig(log_std=(2.0, -5.0))}, ["sac.log_std"]),
     ],
 )
-def test_what_does_not_fit_together_is_told_at_its_place(changes: dict[str, object], paths: list[str]) -> None:
+def test_contradictory_settings_are_reported_at_their_place(changes: dict[str, object], paths: list[str]) -> None:
     problems = settings_problems(msgspec.structs.replace(VALID_SETTINGS, **changes))
     assert [path for path, _ in problems] == paths
 
 
-def test_a_rig_refuses_what_is_for_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rig_refuses_settings_that_only_trials_use(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rig_problems(VALID_SETTINGS, 4) == []
     dqn = msgspec.structs.replace(VALID_SETTINGS, algorithm="dqn")
     assert rig_problems(dqn, 1) == []
@@ -60,7 +60,7 @@ def test_a_rig_refuses_what_is_for_trials(monkeypatch: pytest.MonkeyPatch) -> No
     assert (path, message) == ("algorithm", "a rig cannot run the policies of dqn: use it with `onrig experiment`")
 
 
-def test_images_and_the_pixels_among_the_inputs_of_a_rig_belong_together() -> None:
+def test_images_and_pixel_inputs_of_a_rig_require_each_other() -> None:
     pixels, angle = image_signals(Camera("eye", 10, 7)), Observation("angle", "rad", -1.0, 1.0)
     images = Td3Config(images=Image((10, 7), 2))
     td3 = msgspec.structs.replace(VALID_SETTINGS, algorithm="td3", td3=images)
@@ -134,7 +134,7 @@ def test_a_rig_explores_as_its_policies_do() -> None:
         assert expected in (process_problem(settings, exploration) or ("", ""))[1]
 
 
-def test_refer_is_on_where_its_options_are_given_to_an_algorithm_with_a_density() -> None:
+def test_refer_is_enabled_by_its_options_for_algorithms_with_a_density() -> None:
     with_refer = msgspec.convert({"refer": {}, "updates_per_episode": 1}, LearnerSettings)
     assert VALID_SETTINGS.effective_refer is None
     assert with_refer.effective_refer == ReferSettings()
@@ -145,7 +145,7 @@ def test_refer_is_on_where_its_options_are_given_to_an_algorithm_with_a_density(
     assert "expected 'own'" in (process_problem(with_refer, Gaussian()) or ("", ""))[1]
 
 
-def test_an_algorithm_that_bounds_its_steps_itself_lets_refer_measure_alone() -> None:
+def test_an_algorithm_that_bounds_its_own_steps_uses_refer_only_to_measure() -> None:
     acer = msgspec.convert({"algorithm": "acer", "refer": {"rules": "none"}, "updates_per_episode": 1}, LearnerSettings)
     assert settings_problems(acer) == []
     assert acer.provided_signals >= {Signal.FAR, Signal.KL}
@@ -153,12 +153,12 @@ def test_an_algorithm_that_bounds_its_steps_itself_lets_refer_measure_alone() ->
     assert settings_problems(refer_settings) == [("refer.rules", "acer limits its own steps: expected 'none'")]
 
 
-def test_the_batch_is_that_of_the_algorithm() -> None:
+def test_the_batch_size_is_that_of_the_algorithm() -> None:
     two_algorithms = LearnerSettings(ddpg=DdpgConfig(batch=7), dqn=DqnConfig(batch=9))
     assert (two_algorithms.batch, msgspec.structs.replace(two_algorithms, algorithm="dqn").batch) == (7, 9)
 
 
-def test_sections_of_newer_algorithms_are_written_where_they_are_selected_or_given() -> None:
+def test_sections_of_newer_algorithms_are_written_only_if_selected_or_given() -> None:
     def sections_written(section: dict[str, object]) -> set[str]:
         return set(msgspec.to_builtins(msgspec.convert(section, LearnerSettings))) & set(algorithm_names())
 
@@ -208,6 +208,6 @@ def test_impossible_settings_are_refused(section: dict[str, object]) -> None:
         msgspec.convert(section, LearnerSettings)
 
 
-def test_the_settings_can_be_read_without_torch() -> None:
+def test_the_settings_can_be_loaded_without_torch() -> None:
     code = "import sys, onrig.learner.settings; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

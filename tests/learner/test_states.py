@@ -26,7 +26,7 @@ def test_the_last_few_states_are_kept(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == MAX_STATES
 
 
-def test_the_newest_one_not_after_an_episode_is_taken_and_later_ones_are_forgotten(tmp_path: Path) -> None:
+def test_the_newest_state_up_to_an_episode_is_restored_and_later_ones_are_deleted(tmp_path: Path) -> None:
     states = save_states(tmp_path, 5, 10, 15)
     a = agent()
     assert states.restore(a, last_episode=12)
@@ -34,7 +34,7 @@ def test_the_newest_one_not_after_an_episode_is_taken_and_later_ones_are_forgott
     assert states.episodes() == [10, 5]
 
 
-def test_without_a_bound_it_is_the_newest(tmp_path: Path) -> None:
+def test_without_a_bound_the_newest_state_is_restored(tmp_path: Path) -> None:
     states = save_states(tmp_path, 5, 10)
     a = agent()
     assert states.restore(a, last_episode=None)
@@ -42,7 +42,7 @@ def test_without_a_bound_it_is_the_newest(tmp_path: Path) -> None:
     assert states.episodes() == [10, 5]
 
 
-def test_those_whose_end_the_run_has_lost_give_way(tmp_path: Path) -> None:
+def test_states_after_the_current_episode_are_deleted_first(tmp_path: Path) -> None:
     states = save_states(tmp_path, 498, 499, 500)
     a = agent()
     assert states.restore(a, last_episode=None)
@@ -52,7 +52,7 @@ def test_those_whose_end_the_run_has_lost_give_way(tmp_path: Path) -> None:
     assert states.episodes() == [52, 51]
 
 
-def test_a_damaged_one_is_passed_over(tmp_path: Path) -> None:
+def test_a_damaged_state_is_skipped(tmp_path: Path) -> None:
     states = save_states(tmp_path, 5, 10)
     states.path(10).write_bytes(states.path(10).read_bytes()[:-40])
     a, warnings = agent(), list[str]()
@@ -61,7 +61,7 @@ def test_a_damaged_one_is_passed_over(tmp_path: Path) -> None:
     assert warnings == [f"{states.path(10)} is damaged; it is skipped"]
 
 
-def test_every_bit_of_a_state_counts(tmp_path: Path) -> None:
+def test_every_bit_of_a_state_is_checked(tmp_path: Path) -> None:
     states = save_states(tmp_path, 5)
     data = states.path(5).read_bytes()
     assert state_fault(states.path(5), "") is None
@@ -69,7 +69,7 @@ def test_every_bit_of_a_state_counts(tmp_path: Path) -> None:
         damaged = bytearray(data)
         damaged[position] ^= 0x10
         states.path(5).write_bytes(damaged)
-        if state_fault(states.path(5), "") is None:  # an attribute of the archive: the state is the same
+        if state_fault(states.path(5), "") is None:  # an attribute of the archive: the state is unchanged
             a, b = agent(), agent()
             assert a.restore(states.path(5))
             states.path(5).write_bytes(data)
@@ -84,7 +84,7 @@ def content(path: Path) -> dict[str, bytes]:
         return {name: archive[name].tobytes() for name in archive.files}
 
 
-def test_one_that_was_copied_to_another_episode_is_passed_over(tmp_path: Path) -> None:
+def test_a_state_copied_to_another_episode_is_skipped(tmp_path: Path) -> None:
     states = save_states(tmp_path, 5)
     states.path(9).write_bytes(states.path(5).read_bytes())
     a, warnings = agent(), list[str]()
@@ -94,7 +94,7 @@ def test_one_that_was_copied_to_another_episode_is_passed_over(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("other_identity", ["another", ""], ids=["another run", "an earlier version"])
-def test_a_folder_of_another_run_is_refused_and_left_alone(tmp_path: Path, other_identity: str) -> None:
+def test_a_folder_of_another_run_is_refused_and_left_unchanged(tmp_path: Path, other_identity: str) -> None:
     states_before = States(tmp_path, pytest.fail)
     states_before.claim(other_identity)
     states_before.save(agent())
@@ -106,7 +106,7 @@ def test_a_folder_of_another_run_is_refused_and_left_alone(tmp_path: Path, other
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == left
 
 
-def test_a_folder_whose_states_are_all_damaged_may_be_another_run_s(tmp_path: Path) -> None:
+def test_a_folder_whose_states_are_all_damaged_may_belong_to_another_run(tmp_path: Path) -> None:
     states = States(tmp_path, pytest.fail)
     states.claim("mine")
     states.save(agent())
@@ -118,14 +118,16 @@ def test_a_folder_whose_states_are_all_damaged_may_be_another_run_s(tmp_path: Pa
 
 
 @pytest.mark.parametrize("folder", ["empty", "missing"])
-def test_where_there_is_none_nothing_is_taken(tmp_path: Path, folder: str) -> None:
+def test_without_a_state_nothing_is_restored(tmp_path: Path, folder: str) -> None:
     (tmp_path / "empty").mkdir()
     a = agent()
     assert not States(tmp_path / folder, pytest.fail).restore(a, last_episode=None)
     assert a.updates == 0
 
 
-def test_a_full_disk_is_told_of_once_until_there_is_room_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_once_until_there_is_room_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     warnings: list[str] = []
     states, a = States(tmp_path, warnings.append), agent()
 
@@ -144,7 +146,9 @@ def test_a_full_disk_is_told_of_once_until_there_is_room_again(tmp_path: Path, m
     assert warnings == ["cannot save the learner's state: No space left on device; will retry"] * 2
 
 
-def test_states_that_something_else_computed_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_states_computed_by_another_executor_are_left_unchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch:
         patch.setattr("onrig.learner.agent.executor", lambda: executor_of("riscv64"))
         states = save_states(tmp_path, 5)
@@ -157,7 +161,7 @@ def test_states_that_something_else_computed_are_left_alone(tmp_path: Path, monk
     assert states.path(5).read_bytes() == content_before
 
 
-def test_states_name_what_computed_them(tmp_path: Path) -> None:
+def test_states_name_their_executor(tmp_path: Path) -> None:
     states = save_states(tmp_path, 5, 10)
     assert states.executor() == executor()
     states.claim("")

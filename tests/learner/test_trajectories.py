@@ -19,7 +19,7 @@ RETENTIONS = ("FIFO", "FULL", "Resv", "TDE(1.0)", "Expl(1.0)")
 
 
 class FilledMemory:
-    """A memory of one trial that is fed episodes, its trajectories, and what is stored, by search."""
+    """A memory of one trial that is fed episodes, its trajectories, and a search through its contents."""
 
     def __init__(self, retention: str, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
@@ -33,7 +33,7 @@ class FilledMemory:
         return is_same
 
     def add(self, episode: int, steps: list[int], batch_size: int, attempt: int = 0, *, is_late: bool = False) -> None:
-        """Offer these steps of an episode; trajectories hear of so many at once, or late and in any order."""
+        """Offer these steps of an episode; trajectories receive ``batch_size`` at a time, or all late and shuffled."""
         slots: list[int] = []
         for n, step in enumerate(steps):
             slot = self._keeper.place()
@@ -60,7 +60,7 @@ class FilledMemory:
         )
 
     def search_chain(self, slot: int, n: int, direction: int = 1) -> list[int]:
-        """The chain from a slot on, found by looking through everything."""
+        """The chain from a slot, found by exhaustive search."""
         chain = [slot]
         s = self.storage
         while len(chain) < n:
@@ -88,7 +88,7 @@ class FilledMemory:
     st.booleans(),
     st.integers(0, 2**32),
 )
-def test_chains_are_those_that_a_search_finds_whatever_was_overwritten(
+def test_chains_match_a_search_whatever_was_overwritten(
     retention: str, episodes: list[tuple[int, int]], batch_size: int, is_late: bool, seed: int
 ) -> None:
     memory = FilledMemory(retention, seed)
@@ -119,7 +119,7 @@ def test_segments_of_a_long_episode_follow_one_another_from_its_start() -> None:
     assert segments.is_present.sum(axis=2)[0].tolist() == [5] * 10 + [2] * 2
 
 
-def test_an_episode_that_was_begun_again_does_not_go_on_from_the_first_attempt() -> None:
+def test_a_restarted_episode_does_not_continue_the_first_attempt() -> None:
     memory = FilledMemory("FIFO", 0)
     memory.add(1, [0, 1, 2, 3], 9)
     memory.add(1, [0, 1], 9, attempt=1)
@@ -136,7 +136,7 @@ def test_an_episode_that_was_begun_again_does_not_go_on_from_the_first_attempt()
     ]
 
 
-def test_trials_are_apart_and_what_has_no_key_has_no_neighbours() -> None:
+def test_trials_are_separate_and_slots_without_a_key_have_no_neighbours() -> None:
     trajectories = Trajectories(2, 4, lambda trial, segment_start, second: np.ones(len(segment_start), np.bool_))
     trajectories.on_write(0, np.array([2, 0, 1]), np.array([5, 6, -1]))
     trajectories.on_write(1, np.array([2, 3]), np.array([6, 7]))
@@ -145,8 +145,8 @@ def test_trials_are_apart_and_what_has_no_key_has_no_neighbours() -> None:
     assert chains.is_present.tolist() == [[[[True, True], [True, False]], [[True, True], [True, False]]]]
 
 
-def test_they_stay_within_the_bytes_that_they_state() -> None:
-    capacity = 22_000  # of those, about the worst: the table of the slots has just grown
+def test_they_stay_within_their_stated_bytes() -> None:
+    capacity = 22_000  # about the worst number: the table of the slots has just grown
     tracemalloc.start()
     trajectories = Trajectories(1, capacity, lambda trial, segment_start, second: np.ones(len(segment_start), np.bool_))
     trajectories.on_write(0, np.arange(capacity), experience_keys(np.full(capacity, 7), np.arange(capacity)))

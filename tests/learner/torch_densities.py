@@ -14,7 +14,7 @@ _HALF_LOG_2PI: Final = 0.5 * math.log(2.0 * math.pi)
 _MAX_LOG_RATIO: Final = 7.0
 """Bound of |ln rho|, against overflow."""
 _MAX_LOG_LIKELIHOOD_RATIO: Final = 20.0
-"""The same of ratios with an ordinary gradient: float32 overflows at 88, and 0 times infinity is no number."""
+"""The same for ratios with an ordinary gradient: float32 overflows at 88, and 0 times infinity is NaN."""
 
 
 def log_density(action: torch.Tensor, mean: torch.Tensor, std: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Networks in plain torch, float64, that start at the state of a traced algorithm: references for its updates."""
+"""Networks in plain torch, float64, that start in the state of a traced algorithm: references for its updates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def net_parameters(parameters: Tensors, net: str) -> list[torch.Tensor]:
 def mlp(
     parameters: Tensors, net: str, x: torch.Tensor, units: Callable[[torch.Tensor], torch.Tensor] = torch.tanh
 ) -> torch.Tensor:
-    """Linear outputs behind hidden layers."""
+    """Linear outputs after hidden layers."""
     *hidden, last_layer = range(len(net_parameters(parameters, net)) // 2)
     for layer in hidden:
         x = units(x @ parameters[f"{net}/weight{layer}"] + parameters[f"{net}/bias{layer}"])

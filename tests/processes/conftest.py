@@ -5,4 +5,4 @@ import pytest
 
 @pytest.fixture(scope="module", autouse=True)
 def without_plots(no_plots: None) -> None:
-    """What these runs come to is in other files; tests/docs and tests/tools/reports check the plots."""
+    """The results of these runs are in other files; tests/docs and tests/tools/reports check the plots."""

@@ -13,7 +13,7 @@ from tests.lab.rig.run import Run
 
 
 class Observer:
-    """Attaches at once."""
+    """Observer that attaches when it is created."""
 
     def __init__(self, run: Run) -> None:
         self._client = LinkClient(f"ipc://{run.shm}/learner", lambda: False)
@@ -24,7 +24,7 @@ class Observer:
         self.mirror = Mirror(attached.capacity, layout, cyclic=attached.cyclic)
 
     def pull(self, wait_ms: int) -> Rows:
-        """Apply what is new."""
+        """Apply the new rows."""
         rows, payloads = self._client.ask(Pull(self.mirror.storage.inserted, closed=1 << 32, wait_ms=wait_ms))
         assert isinstance(rows, Rows)
         self.mirror.apply(payloads[0], rows.upto)
@@ -38,10 +38,10 @@ class Observer:
 
     @property
     def digest(self) -> str:
-        """Hash of the mirror, as a summary gives that of the memory."""
+        """Hash of the mirror, comparable to that of the memory in a summary."""
         return self.mirror.storage.digest().hex()
 
 
 def digest_of(run: Run) -> object:
-    """What the summary says of the memory."""
+    """Hash of the memory in the summary."""
     return msgspec.convert(run.summary()["buffer"], dict[str, object])["digest"]

@@ -15,7 +15,7 @@ from tests.lab.rig.run import Run
 
 
 class Outcome(NamedTuple):
-    """What a finished run leaves behind that must be equal."""
+    """Results of a finished run that must be equal."""
 
     episodes: bytes
     memory: object
@@ -24,7 +24,7 @@ class Outcome(NamedTuple):
 
 
 def complete_run(folder: Path, config: str, *settings: str, resume: bool = False) -> Path:
-    """Run to the end; returns the folder of the run."""
+    """Run to the end; returns the run folder."""
     with Run(folder, config, *settings, resume=resume) as run:
         assert run.ended(4 * PATIENCE_S) == ExitCode.OK
         assert run.leftover_paths() == []
@@ -32,7 +32,7 @@ def complete_run(folder: Path, config: str, *settings: str, resume: bool = False
 
 
 def outcome_of(folder: Path) -> Outcome:
-    """Read it."""
+    """Read the results of a finished run."""
     summary = msgspec.json.decode((folder / "summary.json").read_bytes(), type=dict[str, object])
     assert summary["exit_reason"] == "completed"
     buffer = msgspec.convert(summary["buffer"], dict[str, object])
@@ -46,12 +46,12 @@ def outcome_of(folder: Path) -> Outcome:
 
 
 def last_episode(folder: Path) -> int:
-    """Last training episode that is filed."""
+    """Number of the last recorded training episode."""
     return max((row.episode for row in read_rows(folder / "episodes.csv").rows), default=0)
 
 
-def resumes(folder: Path) -> Sequence[dict[str, object]]:
-    """The events that tell where a resumed run went on."""
+def resumptions_of(folder: Path) -> Sequence[dict[str, object]]:
+    """Events that report where a resumed run continued."""
     path = folder / "events.jsonl"
     lines = path.read_bytes().splitlines() if path.exists() else []
     events = [msgspec.json.decode(line, type=dict[str, object]) for line in lines]

@@ -1,4 +1,4 @@
-"""The laboratory's wire, for tests that go from one state frame to the next."""
+"""The laboratory's wire, for tests that advance from one state frame to the next."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tests.lab.rig.wire import Wire
 
 
 class Tap(Wire):
-    """A context that carries bytes both ways.  Neither end can tell when the other hangs up, as on a serial line."""
+    """Context manager that carries bytes both ways.  Neither end can detect a hang-up, as on a serial line."""
 
     def __init__(self, n_sensors: int, n_actuators: int) -> None:
         super().__init__(n_sensors, n_actuators)
         self.states: Final[list[State]] = []
-        """The state frames that ``until_frame`` has looked at."""
+        """The state frames examined by ``until_frame``."""
 
-    def until_frame(self, condition: Callable[[State], bool], what: str, *processes: Process) -> State:
-        """Wait for the next state frame that fulfils the condition; it is then the last of ``states``."""
+    def until_frame(self, condition: Callable[[State], bool], description: str, *processes: Process) -> State:
+        """Wait for the next state frame that meets the condition; it is then the last of ``states``."""
 
         def found() -> State | None:
             while len(self.states) < len(self.seen):
@@ -30,9 +30,9 @@ class Tap(Wire):
                     return self.states[-1]
             return None
 
-        return until(found, what, *processes)
+        return until(found, description, *processes)
 
     def take_over(self) -> DescriptorTransport:
-        """The device's line for a host of the test's own; the wire carries nothing from now on."""
+        """Return the device's line for a host in the test; from now on the wire carries nothing."""
         self.stop()
         return DescriptorTransport(os.dup(self._device), self.ports.device)

@@ -1,4 +1,4 @@
-"""A camera whose process is killed or stopped: the rig is safe, and the run goes on once images come again."""
+"""A camera whose process is killed or stopped: the rig is safe, and the run continues once images arrive again."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from onrig.runtime.run_state.actuators import SAFE_TEXT
 from onrig.runtime.run_state.states import State
 from onrig.runtime.shm.board import Word
 from tests.lab.rig.run import Run
-from tests.lab.rig.seen import CAMERA, MAX_AGE_S, seen_run, twin
+from tests.lab.rig.seen import CAMERA, MAX_AGE_S, camera_run, twin
 from tests.processes.test_stop import onrig, transitions
 
 SLACK_S = 5.0
-"""Longer than a busy machine keeps the loop waiting."""
+"""Longer than a busy machine delays the loop."""
 
 
 @pytest.fixture
@@ -27,30 +27,30 @@ def port(tmp_path: Path) -> Iterator[str]:
         yield port
 
 
-def goes_on(run: Run, ticks: int) -> bool:
-    """Whether more than a frame or two followed on a request to resume."""
+def has_continued(run: Run, ticks: int) -> bool:
+    """Resume if necessary; returns whether the loop has made more than a frame or two since."""
     if run.word(Word.STATE) == State.FAULT:
         onrig("resume", str(run.folder))
     return run.word(Word.TICK) > ticks + 50
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-def test_without_images_the_rig_is_safe_until_a_person_resumes(
+def test_without_images_the_rig_is_safe_until_an_operator_resumes(
     tmp_path: Path, port: str, signum: signal.Signals
 ) -> None:
     source = tmp_path / "images.py"
-    with seen_run(tmp_path, port) as run:
+    with camera_run(tmp_path, port) as run:
         run.until(lambda: run.word(Word.TICK) > 50, "the loop to go on")
-        camera, emulated = run.child(CAMERA), source.read_text()
-        source.write_text("raise SystemExit(3)\n")  # a process that is started again finds no camera
+        camera, original = run.child(CAMERA), source.read_text()
+        source.write_text("raise SystemExit(3)\n")  # a restarted process finds no camera
         camera.kill(signum)
-        killed_s = time.monotonic()
+        signalled_s = time.monotonic()
         run.until(lambda: run.word(Word.STATE) == State.FAULT, "the missing images to be noticed")
-        assert MAX_AGE_S - 0.1 < time.monotonic() - killed_s < MAX_AGE_S + SLACK_S
+        assert MAX_AGE_S - 0.1 < time.monotonic() - signalled_s < MAX_AGE_S + SLACK_S
         run.until(lambda: "ended with code 3" in str(run.events("error")), "the camera to be looked for")
-        source.write_text(emulated)
+        source.write_text(original)
         ticks = run.word(Word.TICK)
-        run.until(lambda: goes_on(run, ticks), "the loop to go on")
+        run.until(lambda: has_continued(run, ticks), "the loop to go on")
         assert run.interrupt() == ExitCode.INTERRUPTED
         assert {e["fault"] for e in run.events("fault") if e["source"] == "control"} == {"camera_silent"}
         assert {"running -> fault", "fault -> ready"} <= set(transitions(run))
@@ -59,13 +59,13 @@ def test_without_images_the_rig_is_safe_until_a_person_resumes(
 
 
 def test_a_run_whose_camera_does_not_start_is_refused_before_the_loop(tmp_path: Path, port: str) -> None:
-    with seen_run(tmp_path, port, 'device.cameras.front.command=["false"]') as run:
+    with camera_run(tmp_path, port, 'device.cameras.front.command=["false"]') as run:
         assert run.ended() == ExitCode.HARDWARE
     assert "camera 'front' does not start: false ended with code 1" in run.output
     assert not run.rows()
 
 
-def test_an_image_of_another_size_ends_the_camera_with_its_line(tmp_path: Path, port: str) -> None:
-    with seen_run(tmp_path, port, changed=(".astype(np.uint8)", "")) as run:
+def test_an_image_of_another_size_ends_the_camera_with_its_message(tmp_path: Path, port: str) -> None:
+    with camera_run(tmp_path, port, replacement=(".astype(np.uint8)", "")) as run:
         assert run.ended() == ExitCode.HARDWARE
     assert "read() returned shape (32, 32) of float64, expected shape (32, 32) of uint8" in run.output

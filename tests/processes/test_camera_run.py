@@ -1,4 +1,4 @@
-"""A policy that sees images: killed and resumed it ends as the undisturbed run; replay, evaluation and data agree."""
+"""A policy with image inputs: killed and resumed it ends like the undisturbed run; replay and evaluation agree."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ SETTINGS = (
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def undisturbed_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of the undisturbed run."""
     return complete_run(tmp_path_factory.mktemp("camera") / "whole", "pendulum-camera", *SETTINGS)
 
 
-def test_a_run_that_is_killed_ends_as_the_undisturbed_one(whole: Path, tmp_path: Path) -> None:
+def test_a_killed_run_ends_like_the_undisturbed_one(undisturbed_run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "killed"
     with Run(folder, "pendulum-camera", *SETTINGS) as run:
         run.until(lambda: last_episode(folder) >= 2, "the kill")
         run.cut()
     complete_run(folder, "pendulum-camera", resume=True)
-    assert outcome_of(folder) == outcome_of(whole)
+    assert outcome_of(folder) == outcome_of(undisturbed_run)
 
 
-def test_it_replays_without_a_difference(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["replay", str(whole)]) == ExitCode.OK
+def test_the_run_replays_without_differences(undisturbed_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["replay", str(undisturbed_run)]) == ExitCode.OK
     assert re.search(r"ticks that differ +0\n", capsys.readouterr().out)
 
 
-def test_each_record_holds_what_the_camera_saw_at_its_sample(whole: Path) -> None:
-    run = onrig.open_run(whole)
+def test_each_record_holds_the_image_at_its_sample(undisturbed_run: Path) -> None:
+    run = onrig.open_run(undisturbed_run)
     images, angles = run.images("front"), run.records["observation"][:, 0]
     plant, cameras = twin_options(run.config).plant, TwinCameras(run.config.cameras)
     for image, angle in zip(images, angles.tolist(), strict=True):
@@ -67,23 +67,23 @@ def test_each_record_holds_what_the_camera_saw_at_its_sample(whole: Path) -> Non
     np.testing.assert_array_equal(previous[1:][~firsts[1:]], images[:-1][~firsts[1:]])
 
 
-def test_the_memory_holds_the_images_exactly(whole: Path) -> None:
-    run = onrig.open_run(whole)
+def test_the_memory_holds_the_images_exactly(undisturbed_run: Path) -> None:
+    run = onrig.open_run(undisturbed_run)
     stored = run.observations.to_si(run.experiences["observation"]).astype(np.float32)
     recorded = {row.tobytes() for row in run.records["input"].astype(np.float32)}
     assert {row.tobytes() for row in stored} <= recorded
 
 
-def test_an_evaluation_in_this_process_has_the_rows_of_the_run(whole: Path) -> None:
-    config = load_resolved(whole / "config.yaml")
-    rows = [row for row in read_episodes(whole) if row.kind == "eval"]
+def test_an_evaluation_in_this_process_has_the_same_rows_as_the_run(undisturbed_run: Path) -> None:
+    config = load_resolved(undisturbed_run / "config.yaml")
+    rows = [row for row in read_episodes(undisturbed_run) if row.kind == "eval"]
     last = rows[-1]
-    session = PolicySession((whole / "policies" / f"{last.policy_id}.onnx").read_bytes())
+    session = PolicySession((undisturbed_run / "policies" / f"{last.policy_id}.onnx").read_bytes())
     *_, again = evaluate(config, session, last.policy_id, last.episode, config.seed)
     assert again._replace(t_mono_ns=0) == last._replace(t_mono_ns=0)
 
 
-def test_what_cannot_be_seen_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_cameras_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for settings, message in (
         (["device.twin.plant={kind: linear, a: [[0, 1], [0, 0]], b: [[0], [1]], states: [angle, velocity]}"], "plant"),
         (["learner.td3.images.frames=3"], "frames"),

@@ -1,4 +1,4 @@
-"""A loop that dies or hangs: the device goes safe by itself, and the run ends."""
+"""A loop that dies or hangs: the device becomes safe by itself, and the run ends."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from tests.lab.rig.run import ENDLESS, Run
 from tests.processes.tap import Tap
 
 LEASE = 20
-"""Periods; longer than a busy machine keeps the loop waiting."""
+"""Periods; longer than a busy machine delays the loop."""
 SAFE = (0,)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A run folder and its shared memory with a policy in the slot; nobody supervises, nobody drains the ring."""
+    """A run folder and its shared memory with a policy in the slot, without a supervisor or a reader of the ring."""
     settings = [
         "realtime.priority=0",
         "realtime.lock_memory=false",
@@ -68,17 +68,17 @@ def twin(folder: Path, tap: Tap) -> Iterator[Process]:
 @pytest.fixture
 def control(folder: Path, tap: Tap, twin: Process) -> Iterator[Process]:
     with process_of(CONTROL, folder, folder, tap.ports.host) as control:
-        tap.until_frame(lambda s: acted_on(s) and s.u_end != SAFE, "the loop to act", twin, control)
-        tap.until_frame(lambda s: acted_on(s) and s.frame >= tap.states[0].frame + 20, "it to go on", twin, control)
+        tap.until_frame(lambda s: is_driven(s) and s.u_end != SAFE, "the loop to act", twin, control)
+        tap.until_frame(lambda s: is_driven(s) and s.frame >= tap.states[0].frame + 20, "it to go on", twin, control)
         yield control
 
 
-def acted_on(state: State) -> bool:
+def is_driven(state: State) -> bool:
     return bool(state.status & Status.ARMED) and state.answers > 0
 
 
 def check_lease(states: list[State]) -> None:
-    """The last of the states is the first with a fault: exactly one lease after the last command, whatever else."""
+    """Check that the last state is the first one with a fault, exactly one lease after the last command."""
     state = states[-1]
     answered = max(s.answers for s in states)
     assert state.frame == answered + 1 + LEASE
@@ -86,7 +86,7 @@ def check_lease(states: list[State]) -> None:
     assert Status(state.status) == Status.FAULT | Status.SAFE
     held = next(s.u_end for s in states if s.answers == answered)
     assert held != SAFE
-    assert all(s.u_end == held for s in states if s.frame > answered)  # held until that sample, then no more
+    assert all(s.u_end == held for s in states if s.frame > answered)  # held until that sample and no longer
 
 
 def test_a_killed_loop_leaves_the_device_safe_one_lease_after_its_last_command(
@@ -100,7 +100,7 @@ def test_a_killed_loop_leaves_the_device_safe_one_lease_after_its_last_command(
     assert (after.u_start, after.u_end, after.answers) == (SAFE, SAFE, 0)
 
 
-def test_the_fault_stays_until_the_next_host_clears_it_and_arms(
+def test_the_fault_persists_until_the_next_host_clears_it_and_arms(
     folder: Path, tap: Tap, twin: Process, control: Process
 ) -> None:
     control.kill()
@@ -117,17 +117,17 @@ def test_the_fault_stays_until_the_next_host_clears_it_and_arms(
     session.close()
 
 
-def test_a_loop_that_hung_finds_the_device_safe_and_begins_anew(tap: Tap, twin: Process, control: Process) -> None:
+def test_a_hung_loop_finds_the_device_safe_and_starts_over(tap: Tap, twin: Process, control: Process) -> None:
     control.kill(signal.SIGSTOP)
     tap.until_frame(lambda s: s.fault != Fault.NONE, "the fault", twin)
     check_lease(tap.states)
     control.kill(signal.SIGCONT)
-    tap.until_frame(acted_on, "the next episode", twin, control)
+    tap.until_frame(is_driven, "the next episode", twin, control)
     first = next(s for s in tap.states if s.status & Status.FIRST and s.answers == 0 and s.frame > tap.states[0].frame)
     assert first.fault == Fault.NONE
 
 
-def test_a_device_that_can_tell_falls_safe_when_the_loop_hangs_up(folder: Path) -> None:
+def test_a_device_that_detects_hang_ups_becomes_safe_when_the_loop_hangs_up(folder: Path) -> None:
     link = folder / "link"
     config = load_resolved(folder / "config.yaml")
     with process_of(TWIN, folder / "config.yaml", "--link", link) as twin:
@@ -138,7 +138,7 @@ def test_a_device_that_can_tell_falls_safe_when_the_loop_hangs_up(folder: Path) 
             board.close()
             control.kill()
             control.wait()
-        for _ in range(100):  # until the twin has been quick enough to see the line without a host
+        for _ in range(100):  # until the twin was fast enough to see the line without a host
             session = DeviceSession(open_port(path), config.rig, time)
             session.connect()
             state = session.wait_state(time.monotonic_ns() + round(PATIENCE_S * 1e9))

@@ -1,4 +1,4 @@
-"""Run folders with every file damaged in every way: whoever reads it names the damage, or is not affected by it."""
+"""Run folders with every file damaged in every way: every reader names the damage, or is not affected by it."""
 
 from __future__ import annotations
 
@@ -45,28 +45,28 @@ def deleted(path: Path) -> None:
     path.unlink()
 
 
-def doubled(path: Path) -> None:
+def duplicated(path: Path) -> None:
     path.write_bytes(2 * path.read_bytes())
 
 
-def a_directory(path: Path) -> None:
+def replaced_by_directory(path: Path) -> None:
     path.unlink()
     path.mkdir()
 
 
-def a_fifo(path: Path) -> None:
+def replaced_by_fifo(path: Path) -> None:
     path.unlink()
     os.mkfifo(path)
 
 
-DAMAGES: Final = (truncated, flipped, deleted, doubled, a_directory, a_fifo)
+DAMAGES: Final = (truncated, flipped, deleted, duplicated, replaced_by_directory, replaced_by_fifo)
 UNCHECKED: Final = ("stderr.log", "learning_curve.png")
-"""Nobody reads them, or they are drawn again."""
+"""Files that are never read, or are redrawn."""
 
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of a run that ended well."""
+    """Folder of a run that ended successfully."""
     folder = tmp_path_factory.mktemp("damaged") / "ended"
     with Run(folder, "pendulum", *SETTINGS, f"episodes={EPISODES}") as run:
         assert run.ended(4 * PATIENCE_S) == ExitCode.OK
@@ -88,58 +88,61 @@ def copy(tmp_path: Path) -> Callable[[Path], Path]:
     return lambda folder: Path(shutil.copytree(folder, tmp_path / folder.name))
 
 
-def cells(folder: Path) -> Iterator[tuple[str, Damage]]:
+def damages_of(folder: Path) -> Iterator[tuple[str, Damage]]:
     names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     for name in names:
         if name not in UNCHECKED and not name.startswith(("buffer/", "learner/")):
             yield from ((name, damage) for damage in DAMAGES)
 
 
-def named(folder: Path, *, lockstep: bool = False) -> dict[str, Grade]:
+def graded_faults(folder: Path, *, lockstep: bool = False) -> dict[str, Grade]:
     return {fault.name: fault.grade for fault in faults(folder, read_evidence(folder), lockstep=lockstep)}
 
 
-def replaced(path: Path, before: Path) -> None:
+def restore_file(path: Path, before: Path) -> None:
     shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     shutil.copy2(before, path)
 
 
-def test_whatever_happens_to_a_file_of_a_run_that_is_over_is_named(ended: Path, copy: Callable[[Path], Path]) -> None:
+def test_any_damage_to_a_file_of_a_finished_run_is_named(ended: Path, copy: Callable[[Path], Path]) -> None:
     folder = copy(ended)
-    assert named(folder) == {}
-    for name, damage in cells(ended):
+    assert graded_faults(folder) == {}
+    for name, damage in damages_of(ended):
         damage(folder / name)
-        found = named(folder)
+        found = graded_faults(folder)
         if name.endswith("index.csv"):
             assert found.pop(name) is Grade.ESSENTIAL
         else:
             assert found.keys() == {name}, (name, damage.__name__, found)
-        replaced(folder / name, ended / name)
+        restore_file(folder / name, ended / name)
 
 
-def as_at_the_checkpoint(name: str, folder: Path, before: Path, point: Point) -> bool:
-    """Whether only that part of a growing file was damaged that came later: it is made again."""
+def is_intact_up_to_checkpoint(name: str, folder: Path, before: Path, point: Point) -> bool:
+    """Whether only a later part of a growing file was damaged, which is then repeated."""
     size = point.files[name].bytes if name in point.files else 0
     path = folder / name
     return bool(size) and path.is_file() and path.read_bytes()[:size] == (before / name).read_bytes()[:size]
 
 
-def test_whatever_happens_to_a_file_that_a_killed_run_goes_on_from_is_named(
+def test_any_damage_to_a_file_that_a_killed_run_resumes_from_is_named(
     killed: Path, copy: Callable[[Path], Path]
 ) -> None:
     folder = copy(killed)
-    assert named(folder, lockstep=True) == {}
+    assert graded_faults(folder, lockstep=True) == {}
     point, counts = read_evidence(killed).point, read_evidence(killed).counts
     assert point is not None
-    for name, damage in cells(killed):
+    for name, damage in damages_of(killed):
         damage(folder / name)
-        found = named(folder, lockstep=True)
+        found = graded_faults(folder, lockstep=True)
         later = name.endswith(".onnx") and int(Path(name).stem) >= counts["next_policy"]
-        assert later or name in found or as_at_the_checkpoint(name, folder, killed, point), (name, damage.__name__)
-        replaced(folder / name, killed / name)
+        assert later or name in found or is_intact_up_to_checkpoint(name, folder, killed, point), (
+            name,
+            damage.__name__,
+        )
+        restore_file(folder / name, killed / name)
 
 
-def test_a_memory_or_a_learner_that_is_damaged_is_named(ended: Path, copy: Callable[[Path], Path]) -> None:
+def test_a_damaged_memory_or_learner_is_named(ended: Path, copy: Callable[[Path], Path]) -> None:
     folder = copy(ended)
     config = load_resolved(folder / "config.yaml")
     for path in sorted((ended / "buffer").iterdir()):
@@ -147,8 +150,8 @@ def test_a_memory_or_a_learner_that_is_damaged_is_named(ended: Path, copy: Calla
         for damage in DAMAGES:
             damage(at)
             memory = RunView(folder, config).memory()
-            assert isinstance(memory, str | Memory)  # the checkpoint before, or why there is none
-            replaced(at, path)
+            assert isinstance(memory, str | Memory)  # the previous checkpoint, or the reason why there is none
+            restore_file(at, path)
 
 
 def resume(folder: Path, *settings: str) -> int:
@@ -157,7 +160,7 @@ def resume(folder: Path, *settings: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("name", "damage", "says"),
+    ("name", "damage", "message"),
     [
         ("episodes.csv", flipped, "episodes.csv differs from what the run wrote"),
         ("policies/3.onnx", flipped, "policies/3.onnx differs from what the run wrote"),
@@ -167,10 +170,10 @@ def resume(folder: Path, *settings: str) -> int:
         ("learner/learner-00000005.npz", deleted, "learner/learner-00000005.npz is missing"),
     ],
 )
-def test_a_run_is_not_resumed_from_something_else_than_it_left(
+def test_a_run_is_resumed_only_from_the_files_it_left(
     name: str,
     damage: Damage,
-    says: str,
+    message: str,
     ended: Path,
     copy: Callable[[Path], Path],
     capsys: pytest.CaptureFixture[str],
@@ -178,13 +181,13 @@ def test_a_run_is_not_resumed_from_something_else_than_it_left(
     folder = copy(ended)
     damage(folder / name)
     assert resume(folder) == ExitCode.CONFIGURATION
-    told = capsys.readouterr().err
-    assert f"'{folder}' has changed since the run ended: {says}" in told
-    assert told.count("\n") == 1
+    stderr = capsys.readouterr().err
+    assert f"'{folder}' has changed since the run ended: {message}" in stderr
+    assert stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("change", ["removed", "doubled"])
-def test_a_row_more_or_less_is_named(
+def test_a_missing_or_duplicated_row_is_reported(
     change: str, ended: Path, copy: Callable[[Path], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = copy(ended) / "episodes.csv"
@@ -195,17 +198,17 @@ def test_a_row_more_or_less_is_named(
 
 
 @pytest.mark.parametrize(
-    ("line", "edited", "says"),
+    ("line", "edited", "message"),
     [
         ("rate_hz: 50.0", "rate_hz: 100.0", "rate_hz is 50.0 in the run and 100.0 here"),
         ("seed: 0", "seed: 1", "seed is 0 in the run and 1 here"),
         ("gamma: 0.9", "gamma: 0.8", "gamma is 0.9"),
     ],
 )
-def test_a_configuration_that_was_edited_in_between_is_compared_with_the_one_that_the_memory_was_made_under(
+def test_an_edited_configuration_is_compared_with_the_one_that_the_memory_was_made_under(
     line: str,
     edited: str,
-    says: str,
+    message: str,
     ended: Path,
     copy: Callable[[Path], Path],
     capsys: pytest.CaptureFixture[str],
@@ -214,12 +217,10 @@ def test_a_configuration_that_was_edited_in_between_is_compared_with_the_one_tha
     assert line in path.read_text()
     path.write_text(path.read_text().replace(line, edited))
     assert resume(path.parent) == ExitCode.CONFIGURATION
-    assert says in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_limits_may_become_tighter_when_a_run_is_resumed_but_not_wider(
-    ended: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_on_resumption_limits_may_become_tighter_but_not_wider(ended: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert resume(ended, "limits.envelope.velocity.high=14.5") == ExitCode.OK
     assert resume(ended, "limits.envelope.velocity.high=15.5") == ExitCode.CONFIGURATION
     assert "may only become stricter" in capsys.readouterr().err
@@ -235,7 +236,7 @@ def test_a_checkpoint_of_another_run_is_refused(
     assert "buffer holds the checkpoint of another run" in capsys.readouterr().err
 
 
-def test_verbs_that_read_a_folder_name_what_is_damaged_and_do_not_end_with_0(
+def test_verbs_that_read_a_folder_name_the_damage_and_do_not_exit_with_0(
     ended: Path, copy: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = copy(ended)
@@ -258,7 +259,7 @@ def test_verbs_that_read_a_folder_name_what_is_damaged_and_do_not_end_with_0(
     assert "3.onnx: differs from what the run wrote" in capsys.readouterr().err
 
 
-def test_a_run_whose_log_is_gone_goes_on_and_does_not_end_as_complete(
+def test_a_run_with_a_missing_log_continues_and_does_not_end_as_complete(
     ended: Path, copy: Callable[[Path], Path]
 ) -> None:
     folder = copy(ended)
@@ -267,10 +268,10 @@ def test_a_run_whose_log_is_gone_goes_on_and_does_not_end_as_complete(
         assert run.ended(4 * PATIENCE_S) == ExitCode.INCOMPLETE
         assert "log.mcap is missing: the run ends as incomplete" in run.output
         assert "DATA INCOMPLETE: files: log.mcap is missing" in run.output
-    assert whole_in(folder).reproducible
+    assert completeness_of(folder).reproducible
 
 
-def test_a_kill_between_the_last_checkpoint_and_the_summary_changes_nothing_in_it(
+def test_a_kill_between_the_last_checkpoint_and_the_summary_does_not_change_the_summary(
     ended: Path, copy: Callable[[Path], Path]
 ) -> None:
     folder = copy(ended)
@@ -280,8 +281,8 @@ def test_a_kill_between_the_last_checkpoint_and_the_summary_changes_nothing_in_i
         assert run.ended(4 * PATIENCE_S) == ExitCode.OK
     assert outcome_of(folder) == outcome_of(ended)
     more = ItemCount(7, 7)  # another log
-    assert whole_in(folder) == msgspec.structs.replace(whole_in(ended), files=more)
+    assert completeness_of(folder) == msgspec.structs.replace(completeness_of(ended), files=more)
 
 
-def whole_in(folder: Path) -> Completeness:
+def completeness_of(folder: Path) -> Completeness:
     return msgspec.convert(read_fields(folder / "summary.json")["whole"], Completeness)

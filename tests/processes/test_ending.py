@@ -1,4 +1,4 @@
-"""How a run ends when it is interrupted or its supervisor is killed: actuators, then processes, then files."""
+"""The end of a run that is interrupted or whose supervisor is killed: actuators, then processes, then files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.lab.rig.run import ENDLESS, Run
 
 @pytest.fixture
 def policy(tmp_path: Path) -> str:
-    """A setting that makes do without a learner."""
+    """Override that starts a run with a fixed policy, so that it needs no learner."""
     path = tmp_path / "policy.onnx"
     path.write_bytes(steady_policy(load("pendulum")))
     return f"policy={path}"
@@ -40,7 +40,7 @@ def port(tmp_path: Path) -> Iterator[str]:
 
 
 def state_of(port: str, run: Run) -> State:
-    """What the device says of itself to the next host."""
+    """State that the device reports to the next host."""
     session = DeviceSession(open_port(port), load_resolved(run.folder / "config.yaml").rig, time)
     session.connect()
     state = session.wait_state(time.monotonic_ns() + round(PATIENCE_S * 1e9))
@@ -50,7 +50,7 @@ def state_of(port: str, run: Run) -> State:
 
 
 def order_of_ending(processes: dict[str, Process]) -> list[set[str]]:
-    """Names of the processes as they end; those that are found to have ended together are in one set."""
+    """Names of the processes in the order of their end; those found to have ended together are in one set."""
     order: list[set[str]] = []
     running = {process.fd: name for name, process in processes.items()}
     while running:
@@ -60,7 +60,7 @@ def order_of_ending(processes: dict[str, Process]) -> list[set[str]]:
     return order
 
 
-def test_an_interrupted_run_ends_its_processes_from_the_actuators_down_and_leaves_nothing_behind(
+def test_an_interrupted_run_ends_its_processes_starting_with_the_actuators_and_leaves_nothing_behind(
     tmp_path: Path,
 ) -> None:
     with Run(tmp_path / "run", "pendulum", *ENDLESS) as run:
@@ -87,11 +87,11 @@ def test_an_interrupted_run_disarms_the_device(tmp_path: Path, policy: str, port
         assert run.ended() == ExitCode.INTERRUPTED
         assert run.leftover_paths() == []
         state = state_of(port, run)
-    # No fault: it was told to, before the line was closed.
+    # No fault: it received a DISARM before the line was closed.
     assert (Status(state.status), Fault(state.fault), state.u_end) == (Status.SAFE, Fault.NONE, (0,))
 
 
-def test_when_the_supervisor_is_killed_all_others_end_safely_and_the_next_run_sweeps_up(
+def test_if_the_supervisor_is_killed_the_others_end_safely_and_the_next_run_cleans_up(
     tmp_path: Path, policy: str, port: str
 ) -> None:
     with Run(tmp_path / "run", "pendulum", *ENDLESS, port=port) as run:
@@ -109,7 +109,7 @@ def test_when_the_supervisor_is_killed_all_others_end_safely_and_the_next_run_sw
         assert not stale.exists()
 
 
-def test_a_second_interrupt_ends_the_wait_for_a_process_that_hangs(tmp_path: Path, policy: str) -> None:
+def test_a_second_interrupt_ends_the_wait_for_a_hung_process(tmp_path: Path, policy: str) -> None:
     with Run(tmp_path / "run", "pendulum", *ENDLESS, "local_learner=false", policy) as run:
         control, replay = run.child(CONTROL), run.child(REPLAY)
         run.until(lambda: run.word(Word.TICK) > 20, "the loop to go on")
@@ -133,8 +133,10 @@ def test_a_run_whose_device_vanishes_ends_with_4_and_leaves_nothing_behind(tmp_p
         assert "the device hung up" in str(run.summary()["exit_reason"])
 
 
-def test_a_run_goes_on_when_nobody_reads_what_it_prints(tmp_path: Path, policy: str) -> None:
-    with Run(tmp_path / "run", "pendulum", *ENDLESS, "episodes=20", "local_learner=false", policy, heard=False) as run:
+def test_a_run_continues_when_no_one_reads_its_output(tmp_path: Path, policy: str) -> None:
+    with Run(
+        tmp_path / "run", "pendulum", *ENDLESS, "episodes=20", "local_learner=false", policy, keep_output=False
+    ) as run:
         run.ended()
         assert run.leftover_paths() == []
         assert run.summary()["exit_reason"] == "completed"

@@ -1,4 +1,4 @@
-"""Code of a task that fails in mid-run: the process that it lives in ends as it would by itself, and says the line."""
+"""Code of a task that fails during a run: its process ends in an orderly way, and reports the line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import yaml
 
 from onrig.runtime.exit_codes import ExitCode
 
-LATER = '''
+SOURCE = '''
 import numpy as np
 
 from onrig.runtime.rewards import RewardTerm
@@ -40,8 +40,8 @@ RAISED = r"raises LookupError: no entry at this speed \(\S+/later\.py, line 11\)
 
 
 def run(folder: Path, **task: Any) -> tuple[int, str, dict[str, Any]]:
-    """Run the pendulum's twin with a task; exit code, what was said, and the summary."""
-    (folder / "later.py").write_text(LATER)
+    """Run the pendulum's twin with a task; returns exit code, stderr and summary."""
+    (folder / "later.py").write_text(SOURCE)
     config = {
         "python": {"rewards": {"later": "later.py:Term"}, "terminations": {"later": "later.py:Condition"}},
         "rig": "pendulum",
@@ -59,18 +59,18 @@ def run(folder: Path, **task: Any) -> tuple[int, str, dict[str, Any]]:
 
 
 @pytest.mark.usefixtures("no_plots")
-def test_a_reward_term_ends_the_replay_process(tmp_path: Path) -> None:
-    code, said, summary = run(tmp_path, reward={"terms": {"mine": {"kind": "later"}}})
+def test_a_failing_reward_term_ends_the_replay_process(tmp_path: Path) -> None:
+    code, stderr, summary = run(tmp_path, reward={"terms": {"mine": {"kind": "later"}}})
     assert code == ExitCode.INTERNAL
-    assert re.search(f"the reward term 'mine' {RAISED}", said), said
+    assert re.search(f"the reward term 'mine' {RAISED}", stderr), stderr
     assert "replay process exited" in summary["exit_reason"]
     assert summary["actuators"].startswith("safe")
 
 
 @pytest.mark.usefixtures("no_plots")
-def test_a_termination_is_a_fault_of_its_own(tmp_path: Path) -> None:
-    code, said, summary = run(tmp_path, terminations={"mine": {"kind": "later"}})
+def test_a_failing_termination_has_its_own_fault(tmp_path: Path) -> None:
+    code, stderr, summary = run(tmp_path, terminations={"mine": {"kind": "later"}})
     assert code == ExitCode.SAFETY
-    assert re.search(f"the termination 'mine' {RAISED}", said), said
+    assert re.search(f"the termination 'mine' {RAISED}", stderr), stderr
     assert summary["fault"] == "tick_code_failed"
     assert summary["actuators"].startswith("safe")

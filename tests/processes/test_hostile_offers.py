@@ -1,4 +1,4 @@
-"""A learner that offers arbitrary policies as fast as it can: the run keeps its data, and its folder stays small."""
+"""A learner that offers arbitrary policies as fast as it can: the run keeps its data, and its folder remains small."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.runtime.policy import models
 EPISODES = 150
 OFFERS = 400
 GROWTH_MB = 64.0
-"""Of the replay process; one path for each id that a learner claims would take a thousand times as much."""
+"""Growth of the replay process; one path per claimed id would take a thousand times as much."""
 
 
 def resident_mb(pid: int) -> float:
@@ -31,14 +31,14 @@ def resident_mb(pid: int) -> float:
 
 
 def hostile(config: RunConfig) -> Iterator[bytes]:
-    """Sound policies that claim ids, and junk between them."""
+    """Valid policies that claim ids, interspersed with junk."""
     for n in range(OFFERS):
-        says = (2147483646, -1, (1 << 63) - 1, n)[n % 4]
-        contract = contract_for(config.rig, config.rate_hz, policy_id=says, parent_run="", training_step=n)
+        claimed_id = (2147483646, -1, (1 << 63) - 1, n)[n % 4]
+        contract = contract_for(config.rig, config.rate_hz, policy_id=claimed_id, parent_run="", training_step=n)
         yield b"%08d" % n if n % 5 == 4 else models.serialized(models.policy(contract=contract, hidden=4))
 
 
-def test_neither_claimed_ids_nor_junk_nor_a_flood_cost_the_run_its_data(tmp_path: Path) -> None:
+def test_neither_claimed_ids_nor_junk_nor_a_flood_costs_the_run_data(tmp_path: Path) -> None:
     first = tmp_path / "policy.onnx"
     first.write_bytes(steady_policy(load("pendulum")))
     settings = (*ENDLESS, f"episodes={EPISODES}", "local_learner=false", f"policy={first}", "checkpoint_s=0.2")
@@ -58,8 +58,8 @@ def test_neither_claimed_ids_nor_junk_nor_a_flood_cost_the_run_its_data(tmp_path
             verdicts.append(verdict)
         client.post(Leave())
         client.close()
-        filed = len(run.rows())
-        run.until(lambda: len(run.rows()) >= min(filed + 20, EPISODES - 5), "checkpoints of all of it")
+        n_rows = len(run.rows())
+        run.until(lambda: len(run.rows()) >= min(n_rows + 20, EPISODES - 5), "checkpoints of all of it")
         assert resident_mb(replay.pid) - before < GROWTH_MB
         assert run.ended() == ExitCode.OK
         assert run.leftover_paths() == []

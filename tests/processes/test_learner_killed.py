@@ -11,11 +11,11 @@ from tests.lab.rig.processes import CONTROL, LEARNER, REPLAY
 from tests.lab.rig.run import ENDLESS, LOCKSTEP, Run
 
 
-def test_the_loop_goes_on_under_its_last_policy_and_another_learner_takes_over(tmp_path: Path) -> None:
+def test_the_loop_continues_under_its_last_policy_and_another_learner_takes_over(tmp_path: Path) -> None:
     with Run(tmp_path / "run", "pendulum", *ENDLESS) as run:
         first, control, replay = run.child(LEARNER), run.child(CONTROL), run.child(REPLAY)
         run.until(lambda: run.word(Word.POLICY) >= 3, "the third policy to act")
-        run.process.kill(signal.SIGSTOP)  # so that nobody starts another one yet
+        run.process.kill(signal.SIGSTOP)  # so that no other learner is started yet
         first.kill()
         first.wait()
         run.until(lambda: run.word(Word.POLICY) == run.policies()[-1], "what it offered last to act")
@@ -35,7 +35,7 @@ def test_the_loop_goes_on_under_its_last_policy_and_another_learner_takes_over(t
 def test_a_lockstep_run_whose_learner_is_gone_for_good_ends_at_once(tmp_path: Path) -> None:
     with Run(tmp_path / "run", "pendulum", *LOCKSTEP, "barrier_timeout_s=600") as run:
         last = None
-        for _ in range(6):  # it is started again five times
+        for _ in range(6):  # it is restarted five times
             last = run.child(LEARNER, other_than=last)
             last.kill(signal.SIGSEGV)
             last.wait()

@@ -21,13 +21,13 @@ ARGUMENTS = (
     "supervision.hang_s=3",
     "selection={strategy: 'TDE(1.0)[PER]', capacity: 300}",
 )
-"""TD errors decide what is kept, a checkpoint comes every third episode: whoever comes back has much to do again."""
+"""TD errors decide what is kept, and only every third episode has a checkpoint: a successor has much to repeat."""
 
 FolderContents = tuple[bytes, str, dict[str, bytes], object]
 
 
 def read_folder(run: Run) -> FolderContents:
-    """Rows, memory, policies and updates of a run that is over."""
+    """Rows, memory, policies and updates of a finished run."""
     summary = run.summary()
     buffer, learner = summary["buffer"], summary["learner"]
     assert isinstance(buffer, dict)
@@ -37,49 +37,55 @@ def read_folder(run: Run) -> FolderContents:
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> FolderContents:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> FolderContents:
     with Run(tmp_path_factory.mktemp("alone") / "run", "pendulum", *ARGUMENTS) as run:
         assert run.ended() == ExitCode.OK
         return read_folder(run)
 
 
-def ends_as(run: Run, alone: FolderContents) -> None:
+def assert_ends_like(run: Run, undisturbed: FolderContents) -> None:
     assert run.ended() == ExitCode.OK
-    assert read_folder(run) == alone
-    whole = run.summary()["whole"]
-    assert isinstance(whole, dict)
-    assert whole["complete"]
-    assert whole["reproducible"]
+    assert read_folder(run) == undisturbed
+    completeness = run.summary()["whole"]
+    assert isinstance(completeness, dict)
+    assert completeness["complete"]
+    assert completeness["reproducible"]
     assert not run.leftover_paths()
 
 
-def past(run: Run, barrier: int) -> None:
+def wait_past(run: Run, barrier: int) -> None:
     run.until(lambda: run.word(Word.BARRIER) > barrier, f"the barrier after episode {barrier}")
 
 
-KILLED, ASKED = signal.SIGKILL, signal.SIGTERM
-ENDS = ((0, LEARNER, KILLED), (2, REPLAY, KILLED), (2, LEARNER, KILLED), (4, LEARNER, ASKED), (5, REPLAY, ASKED))
-FEWER = ENDS[1:4]
+KILLED, TERMINATED = signal.SIGKILL, signal.SIGTERM
+ENDS = (
+    (0, LEARNER, KILLED),
+    (2, REPLAY, KILLED),
+    (2, LEARNER, KILLED),
+    (4, LEARNER, TERMINATED),
+    (5, REPLAY, TERMINATED),
+)
+FIRST_ENDS = ENDS[1:4]
 
 
 @pytest.mark.parametrize(
-    "ends", [FEWER, pytest.param(ENDS, marks=pytest.mark.study)], ids=["three times", "five times"]
+    "ends", [FIRST_ENDS, pytest.param(ENDS, marks=pytest.mark.study)], ids=["three times", "five times"]
 )
-def test_whoever_is_killed_or_asked_to_end_and_whenever(
-    ends: tuple[tuple[int, str, signal.Signals], ...], tmp_path: Path, alone: FolderContents
+def test_the_run_is_unaffected_by_killed_or_terminated_processes_at_any_time(
+    ends: tuple[tuple[int, str, signal.Signals], ...], tmp_path: Path, undisturbed: FolderContents
 ) -> None:
     with Run(tmp_path / "run", "pendulum", *ARGUMENTS) as run:
         before: dict[str, Process] = {}
         for barrier, module, signum in ends:
-            past(run, barrier)
+            wait_past(run, barrier)
             before[module] = run.child(module, other_than=before.get(module))
             before[module].kill(signum)
             before[module].wait()
-        ends_as(run, alone)
+        assert_ends_like(run, undisturbed)
 
 
-def test_whoever_is_stopped_for_a_moment_goes_on_and_for_long_is_noticed_and_replaced(
-    tmp_path: Path, alone: FolderContents
+def test_a_briefly_stopped_process_continues_and_one_stopped_for_long_is_detected_and_replaced(
+    tmp_path: Path, undisturbed: FolderContents
 ) -> None:
     with Run(tmp_path / "run", "pendulum", *ARGUMENTS) as run:
         for barrier, module, signals in (
@@ -88,21 +94,21 @@ def test_whoever_is_stopped_for_a_moment_goes_on_and_for_long_is_noticed_and_rep
             (4, REPLAY, (signal.SIGSTOP,)),
             (6, LEARNER, (signal.SIGSTOP,)),
         ):
-            past(run, barrier)
+            wait_past(run, barrier)
             process = run.child(module)
             for signum in signals:
                 process.kill(signum)
             if signal.SIGCONT not in signals:
                 process.wait()
-        ends_as(run, alone)
+        assert_ends_like(run, undisturbed)
         hung = run.summary()["hung"]
         assert isinstance(hung, dict)
         assert min(hung.values()) >= 1
         assert run.summary()["started_again"] == {"replay": 1, "learner": 1}
 
 
-@pytest.mark.study  # tests/processes/test_replay_killed.py kills one in real time, too
-def test_in_real_time_a_replay_process_that_is_killed_costs_the_log_a_second_at_most_and_else_nothing(
+@pytest.mark.study  # tests/processes/test_replay_killed.py also kills one in real time
+def test_in_real_time_a_killed_replay_process_costs_at_most_a_second_of_log(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Run(tmp_path / "run", "pendulum", *ENDLESS, "checkpoint_s=1") as run:
@@ -115,11 +121,11 @@ def test_in_real_time_a_replay_process_that_is_killed_costs_the_log_a_second_at_
         run.until(lambda: run.word(Word.EPISODE) > 40, "episode 40")
         run.process.kill(signal.SIGINT)
         assert run.ended() == ExitCode.INTERRUPTED
-        whole = run.summary()["whole"]
-        assert isinstance(whole, dict)
-        assert whole["complete"], whole
+        completeness = run.summary()["whole"]
+        assert isinstance(completeness, dict)
+        assert completeness["complete"], completeness
         assert [int(row["episode"]) for row in run.rows()] == list(range(1, len(run.rows()) + 1))
-        assert whole["experiences"]["expected"] == run.word(Word.FIRST_UNREPORTED)
+        assert completeness["experiences"]["expected"] == run.word(Word.FIRST_UNREPORTED)
     assert (run.folder / "log-2.mcap").exists()
     assert cli.main(["replay", str(run.folder)]) == ExitCode.OK
     out = capsys.readouterr().out

@@ -1,7 +1,7 @@
 """The lockstep rule: same configuration and seed, same episodes, memory and policies, bit for bit.
 
-One undisturbed run is what all others are compared with: one that was killed, one that was asked for more
-episodes later, one with another seed; its log replays to the same decisions.
+All other runs are compared with one undisturbed run: one that was killed, one that was extended to more episodes
+later, one with another seed; its log replays to the same decisions.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from onrig.runtime.run_state.episodes import read_rows
 from onrig.tools import cli
 from tests.lab.rig.processes import PATIENCE_S
 from tests.lab.rig.run import PoweredRun, Run
-from tests.processes.power_cut import complete_run, last_episode, outcome_of, resumes
+from tests.processes.power_cut import complete_run, last_episode, outcome_of, resumptions_of
 
 EPISODES = 9
 SETTINGS = (
     "task.episode_s=0.6",
     "learner.updates_per_episode=5",
     "checkpoint_s=1.2",  # after every second episode
-    "selection={strategy: 'TDE(1.0)[PER]', capacity: 100}",  # nothing in it follows the number of episodes
+    "selection={strategy: 'TDE(1.0)[PER]', capacity: 100}",  # independent of the number of episodes
 )
 
 
@@ -33,32 +33,36 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def undisturbed_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of the undisturbed run."""
     return complete_run(tmp_path_factory.mktemp("lockstep") / "whole", "pendulum", *SETTINGS, f"episodes={EPISODES}")
 
 
 @pytest.mark.parametrize("kills", [(5,), pytest.param((3, 6), marks=pytest.mark.study)], ids=["once", "twice"])
-def test_a_run_that_is_killed_ends_as_the_undisturbed_one(kills: tuple[int, ...], whole: Path, tmp_path: Path) -> None:
+def test_a_killed_run_ends_like_the_undisturbed_one(
+    kills: tuple[int, ...], undisturbed_run: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "killed"
     for kill, goal in enumerate(kills):
         settings = () if kill else (*SETTINGS, f"episodes={EPISODES}")
         with Run(folder, "pendulum", *settings, resume=kill > 0) as run:
             run.until(lambda goal=goal: last_episode(folder) >= goal, "the next kill")  # type: ignore[misc]
             run.cut()
-        lived = last_episode(folder)
+        last_recorded = last_episode(folder)
     complete_run(folder, "pendulum", resume=True)
-    assert outcome_of(folder) == outcome_of(whole)
-    told = resumes(folder)
-    assert len(told) == len(kills)
-    assert all(event["policy"] for event in told)
-    assert lived - int(str(told[-1]["episode"])) <= 2
+    assert outcome_of(folder) == outcome_of(undisturbed_run)
+    resumptions = resumptions_of(folder)
+    assert len(resumptions) == len(kills)
+    assert all(event["policy"] for event in resumptions)
+    assert last_recorded - int(str(resumptions[-1]["episode"])) <= 2
 
 
-def test_a_finished_run_goes_on_to_more_episodes_as_if_asked_for_them_at_once(whole: Path, tmp_path: Path) -> None:
+def test_a_finished_run_extended_to_more_episodes_equals_one_that_was_that_long_from_the_start(
+    undisturbed_run: Path, tmp_path: Path
+) -> None:
     folder = complete_run(tmp_path / "twice", "pendulum", *SETTINGS, "episodes=3")
     complete_run(folder, "pendulum", f"episodes={EPISODES}", resume=True)
-    once, twice = outcome_of(whole), outcome_of(folder)
+    once, twice = outcome_of(undisturbed_run), outcome_of(folder)
     assert (once.episodes, once.memory, once.counts) == (twice.episodes, twice.memory, twice.counts)
     newest = f"{EPISODES + 1}.onnx"
     assert once.policies[newest] == twice.policies[newest]
@@ -74,7 +78,7 @@ def test_a_finished_run_goes_on_to_more_episodes_as_if_asked_for_them_at_once(wh
     assert content(folder) == content(before)
 
 
-def test_updates_per_experience_follow_episodes_of_any_length_also_after_a_kill(tmp_path: Path) -> None:
+def test_updates_per_experience_follow_episodes_of_any_length_even_after_a_kill(tmp_path: Path) -> None:
     """Episodes end early, so that the first minibatch and ``learning_starts`` take several of them."""
     settings = (
         *(setting for setting in SETTINGS if not setting.startswith("learner")),
@@ -98,18 +102,20 @@ def test_updates_per_experience_follow_episodes_of_any_length_also_after_a_kill(
     assert idle[0] == idle[1], "no update before 40 experiences"
 
 
-def test_another_seed_is_another_run_and_without_a_log_there_is_no_file(whole: Path, tmp_path: Path) -> None:
+def test_another_seed_gives_another_run_and_without_a_log_there_is_no_file(
+    undisturbed_run: Path, tmp_path: Path
+) -> None:
     other = complete_run(tmp_path / "other", "pendulum", *SETTINGS, "episodes=2", "seed=1", "log.mcap=false")
-    rows, others = (read_rows(folder / "episodes.csv").rows for folder in (whole, other))
+    rows, others = (read_rows(folder / "episodes.csv").rows for folder in (undisturbed_run, other))
     assert all(row != of_other for row, of_other in zip(rows[: len(others)], others, strict=True))
-    assert outcome_of(whole).policies["2.onnx"] != outcome_of(other).policies["2.onnx"]
-    assert list(whole.glob("*.mcap"))
+    assert outcome_of(undisturbed_run).policies["2.onnx"] != outcome_of(other).policies["2.onnx"]
+    assert list(undisturbed_run.glob("*.mcap"))
     assert list(other.glob("*.mcap")) == []
 
 
-def test_a_lockstep_run_replays_without_a_difference(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ticks = outcome_of(whole).counts["ticks"]
-    assert cli.main(["replay", str(whole)]) == ExitCode.OK
+def test_a_lockstep_run_replays_without_differences(undisturbed_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ticks = outcome_of(undisturbed_run).counts["ticks"]
+    assert cli.main(["replay", str(undisturbed_run)]) == ExitCode.OK
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert any(line[:3] == ["ticks", "compared", str(ticks)] for line in lines)
 
@@ -132,12 +138,12 @@ def test_equal_runs_of_the_magman_are_equal(tmp_path: Path) -> None:
             "{algorithm: vracer, vracer: {batch: 16, recurrent: {units: [8, 8], window: 8}}, refer: {}, "
             "updates_per_episode: 25}",
         ),
-        # A batch is whole after every third episode, a checkpoint comes after every second one.
+        # A batch is complete after every third episode, a checkpoint follows every second one.
         ("pendulum", "{algorithm: ppo, ppo: {steps: 64, batch: 16, hidden: [16], depth: 2, draw: uniform}}"),
     ],
     ids=["vracer", "acer", "recurrent", "half a batch"],
 )
-def test_a_run_whose_learner_notes_along_the_episodes_outlives_a_kill_too(
+def test_a_run_whose_learner_keeps_notes_along_episodes_also_survives_a_kill(
     tmp_path: Path, config: str, learner: str
 ) -> None:
     more = (

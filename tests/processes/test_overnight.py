@@ -1,4 +1,4 @@
-"""The shipped configuration with all limits on exploration enabled, as a whole rig in lockstep."""
+"""The shipped configuration with all limits on exploration enabled, as a complete rig in lockstep."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onrig.tools.load import load
 from tests.lab.rig.run import LOCKSTEP, Run
 
 
-def test_gates_budgets_quiet_periods_probation_and_staleness_are_all_on() -> None:
+def test_gates_budgets_quiet_periods_probation_and_staleness_are_all_enabled() -> None:
     config = load("pendulum-overnight")
     exploration = config.exploration
     assert isinstance(exploration, OrnsteinUhlenbeck)
@@ -27,7 +27,7 @@ def test_gates_budgets_quiet_periods_probation_and_staleness_are_all_on() -> Non
     assert config.device.pace == "realtime"
 
 
-def test_a_few_episodes_in_lockstep_are_explored_but_for_the_quiet_one(tmp_path: Path) -> None:
+def test_in_lockstep_all_episodes_but_the_quiet_one_are_explored(tmp_path: Path) -> None:
     settings = (*LOCKSTEP, "device.pace=lockstep", "episodes=4", "exploration.quiet={every: 4}")
     with Run(tmp_path / "run", "pendulum-overnight", *settings) as run:
         assert run.ended() == ExitCode.OK

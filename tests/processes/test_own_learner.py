@@ -1,4 +1,4 @@
-"""A learner of one's own on the rig's memory: what it mirrors, sends back and offers."""
+"""A custom learner on the rig's memory: what it mirrors, sends back and offers."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ EPISODES = 3
 BARE = ("local_learner=false", f"episodes={EPISODES}", "selection={strategy: 'TDE(1.0)[Uniform]', capacity: 100}")
 
 
-def test_it_conducts_a_run_in_lockstep(tmp_path: Path) -> None:
+def test_a_custom_learner_completes_a_lockstep_run(tmp_path: Path) -> None:
     with Run(tmp_path / "run", "pendulum", *LOCKSTEP, *BARE) as run:
         run.until(lambda: find_running(run.folder), "the run")
         with onrig.connect(run.folder) as rig:
             assert rig.attached.pushes
             with pytest.raises(ModelRefused):
                 rig.offer(b"no model")
-            bare = steady_policy(load("pendulum")).replace(b"onrig.contract", b"other.contract")
-            verdict = rig.offer(bare, updates=0)
+            without_metadata = steady_policy(load("pendulum")).replace(b"onrig.contract", b"other.contract")
+            verdict = rig.offer(without_metadata, updates=0)
             assert verdict.accepted, verdict.reason
             rig.done(0, updates=0)
             for episode in range(1, EPISODES + 1):
@@ -46,7 +46,7 @@ def test_it_conducts_a_run_in_lockstep(tmp_path: Path) -> None:
         assert not run.events("mirror_differs")
 
 
-def test_no_rig_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_missing_rig_is_reported_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no run is active"), onrig.connect(tmp_path):
         pass
     with pytest.raises(LinkClosed, match="did not answer"), onrig.connect(f"ipc://{tmp_path}/x", patience_s=0.1):

@@ -1,4 +1,4 @@
-"""Post-mortems of runs that a fault has ended, whichever process is dead."""
+"""Post-mortems of runs ended by a fault, whichever process is dead."""
 
 from __future__ import annotations
 
@@ -21,31 +21,32 @@ SLOW = (*UNHURRIED, "device.pace=realtime", "local_learner=false", "task.episode
 
 
 @pytest.mark.parametrize(
-    "hung_too", [pytest.param(False, id="replay-alive", marks=pytest.mark.study), pytest.param(True, id="replay-hangs")]
+    "replay_hangs",
+    [pytest.param(False, id="replay-alive", marks=pytest.mark.study), pytest.param(True, id="replay-hangs")],
 )
-def test_a_killed_loop_leaves_its_last_moments_even_where_nobody_takes_its_records_in(
-    tmp_path: Path, hung_too: bool
+def test_a_killed_loop_leaves_its_last_moments_even_if_its_records_are_not_read(
+    tmp_path: Path, replay_hangs: bool
 ) -> None:
     policy = tmp_path / "policy.onnx"
     policy.write_bytes(steady_policy(load("pendulum")))
     with Run(tmp_path / "run", "pendulum", *SLOW, f"policy={policy}") as run:
         control, replay = run.child(CONTROL), run.child(REPLAY)
         run.until(lambda: run.word(Word.TICK) > 10, "the loop to go on")
-        if hung_too:
+        if replay_hangs:
             replay.kill(signal.SIGSTOP)
         run.until_ticks(20)
         ticks = run.word(Word.TICK)
         control.kill()
         control.wait()
-        if hung_too:
+        if replay_hangs:
             replay.kill()
         assert run.ended() == ExitCode.INTERNAL
         assert run.leftover_paths() == []
-    # A starved machine may have let the lease run out before, which leaves a post-mortem of its own.
+    # On a starved machine the lease may have expired before, which leaves its own post-mortem.
     [folder] = [found for found in find_post_mortems(run.folder) if found.name.endswith("-loop_killed")]
     with (folder / "records.csv").open(newline="") as file:
         recorded = [int(row["tick"]) for row in csv.DictReader(file)]
-    # The loop may have made another tick before it was killed; the last one's record has no frame to complete it.
+    # The loop may have made another tick before it was killed, whose record lacks the next frame.
     assert recorded == list(range(recorded[0], recorded[-1] + 1))
     assert recorded[-1] >= ticks - 2
     frames = [msgspec.json.decode(line) for line in (folder / "frames.jsonl").read_bytes().splitlines()]

@@ -1,4 +1,4 @@
-"""A rig on a port whose plant is not what its promise covers: the promise is withdrawn, and a person re-arms."""
+"""A rig on a port whose plant is not covered by its promise: the promise is withdrawn, and an operator re-arms."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tests.lab.rig.run import LOCKSTEP, Run
 from tests.processes.test_stop import onrig
 
 LIGHT = "device.twin.plant.inertia=4.5e-4"
-"""Half the inertia: everything about twice as fast, where the box covers 30 %."""
+"""Half the inertia: everything is about twice as fast, while the box covers 30 %."""
 
 
-def test_a_promise_that_the_rig_contradicts_pauses_the_run_until_a_person_re_arms(tmp_path: Path) -> None:
+def test_a_promise_contradicted_by_the_rig_pauses_the_run_until_an_operator_rearms(tmp_path: Path) -> None:
     link = tmp_path / "link"
     light = ("--set", LIGHT, "--set", "limits.predicted=null")
     with process_of("onrig.tools.cli", "twin", "pendulum", "--link", link, *light) as twin:
@@ -30,8 +30,8 @@ def test_a_promise_that_the_rig_contradicts_pauses_the_run_until_a_person_re_arm
             assert run.word(Word.EPISODE) <= WINDOW
             run.until(lambda: onrig("resume", str(run.folder)).returncode == ExitCode.OK, "it to be resumed")
             assert run.ended() == ExitCode.OK
-            (told,) = run.events("promise_withdrawn")
-            assert (told["promise"], told["of"]) == ("proved", WINDOW)
+            (event,) = run.events("promise_withdrawn")
+            assert (event["promise"], event["of"]) == ("proved", WINDOW)
             assert [e["cause"] for e in run.events("warning") if e.get("cause") == CAUSE] == [CAUSE]
             summary = run.summary()
             assert summary["promise_withdrawn"] is True

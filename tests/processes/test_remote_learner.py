@@ -1,4 +1,4 @@
-"""A learner on "another machine": tcp, keys, a network that is cut; and the messages for wrong keys."""
+"""A learner on "another machine": tcp, keys, a network that is cut; and the messages about wrong keys."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def listener_endpoint(run: Run) -> str:
 
 @contextmanager
 def learner(out: Path, endpoint: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """``onrig learn`` for a run of ENDLESS, its output in a file."""
+    """``onrig learn`` for a run of ENDLESS, with its output in a file."""
     settings = [word for override in ENDLESS for word in ("--set", override)]
     command = [
         sys.executable,
@@ -59,7 +59,9 @@ def learner(out: Path, endpoint: str, *arguments: str) -> Iterator[subprocess.Po
             popen.kill()
 
 
-def test_a_remote_learner_goes_on_after_a_cut_and_its_mirror_is_the_memory(tmp_path: Path, keys: Path) -> None:
+def test_a_remote_learner_continues_after_a_disconnection_and_its_mirror_equals_the_memory(
+    tmp_path: Path, keys: Path
+) -> None:
     out = tmp_path / "learner.out"
     with Run(tmp_path / "run", "pendulum", *ENDLESS, *TCP, f"link.keys={keys}") as run:
         with (
@@ -80,31 +82,31 @@ def test_a_remote_learner_goes_on_after_a_cut_and_its_mirror_is_the_memory(tmp_p
             assert popen.wait(PATIENCE_S) == ExitCode.OK, out.read_text()
         assert f"hash {digest_of(run)}" in out.read_text()
         assert "reconnected; continuing from write" in out.read_text()
-        mine = f"learner:{pair_fingerprint(load_learner_keys(keys).pair)}"
-        assert {event["learner"] for event in run.events("policy_admitted")} == {mine}
-        assert [event["learner"] for event in run.events("learner_attached")] == [mine]
+        learner_name = f"learner:{pair_fingerprint(load_learner_keys(keys).pair)}"
+        assert {event["learner"] for event in run.events("policy_admitted")} == {learner_name}
+        assert [event["learner"] for event in run.events("learner_attached")] == [learner_name]
         assert [event["pushes"] for event in run.events("learner_resumed")] == [True]
         assert run.events("policy_refused") == []
 
 
-def test_a_learner_whose_key_is_not_on_the_list_ends_with_a_line_and_the_rig_notes_it(
+def test_a_learner_whose_key_is_not_listed_ends_with_a_message_and_the_rig_records_it(
     tmp_path: Path, keys: Path
 ) -> None:
     make_keys(tmp_path / "others")
-    stranger = tmp_path / "others" / "learner"
-    (stranger / "rig.key").write_bytes((keys / "learner" / "rig.key").read_bytes())
+    unlisted = tmp_path / "others" / "learner"
+    (unlisted / "rig.key").write_bytes((keys / "learner" / "rig.key").read_bytes())
     out = tmp_path / "learner.out"
     with Run(tmp_path / "run", "pendulum", *ENDLESS, *TCP, f"link.keys={keys}") as run:
-        with learner(out, listener_endpoint(run), "--keys", str(stranger)) as popen:
+        with learner(out, listener_endpoint(run), "--keys", str(unlisted)) as popen:
             assert popen.wait(PATIENCE_S) == ExitCode.HARDWARE
-        said = out.read_text().splitlines()
-        assert len(said) == 1, said
-        assert "does not accept this learner's key" in said[0]
-        assert pair_fingerprint(load_learner_keys(stranger).pair) in said[0]
+        lines = out.read_text().splitlines()
+        assert len(lines) == 1, lines
+        assert "does not accept this learner's key" in lines[0]
+        assert pair_fingerprint(load_learner_keys(unlisted).pair) in lines[0]
         run.until(lambda: run.events("learner_turned_away") or None, "the rig to note it")
 
 
-def test_a_rig_without_a_learner_says_where_it_listens(tmp_path: Path) -> None:
+def test_a_rig_without_a_learner_prints_its_address(tmp_path: Path) -> None:
     plain = ("local_learner=false", "link.listen=tcp://localhost:0", "link.allow_plain_loopback=true")
     with Run(tmp_path / "run", "pendulum", *ENDLESS, *plain) as run:
         warned = re.compile(
@@ -115,7 +117,7 @@ def test_a_rig_without_a_learner_says_where_it_listens(tmp_path: Path) -> None:
         assert run.ended() == ExitCode.INTERRUPTED
 
 
-def test_a_rig_whose_keys_others_may_read_does_not_start(tmp_path: Path, keys: Path) -> None:
+def test_a_rig_with_keys_readable_by_others_does_not_start(tmp_path: Path, keys: Path) -> None:
     (keys / "rig" / "secret.key").chmod(0o644)
     settings = [word for override in (*TCP, f"link.keys={keys}") for word in ("--set", override)]
     failed = start(tmp_path, "pendulum", *settings)
@@ -123,7 +125,7 @@ def test_a_rig_whose_keys_others_may_read_does_not_start(tmp_path: Path, keys: P
     assert "open to other users (mode 0644); chmod 600 it" in failed.line
 
 
-def test_a_rig_whose_address_is_taken_does_not_start(tmp_path: Path) -> None:
+def test_a_rig_whose_address_is_in_use_does_not_start(tmp_path: Path) -> None:
     with LossyLink(1) as taken:
         settings = (f"link.listen={taken.endpoint}", "link.allow_plain_loopback=true")
         failed = start(tmp_path, "pendulum", *WITHOUT_LEARNER, *(w for s in settings for w in ("--set", s)))
@@ -131,7 +133,7 @@ def test_a_rig_whose_address_is_taken_does_not_start(tmp_path: Path) -> None:
     assert "Address already in use" in failed.line
 
 
-def test_a_learner_whose_keys_others_may_read_does_not_start(tmp_path: Path, keys: Path) -> None:
+def test_a_learner_with_keys_readable_by_others_does_not_start(tmp_path: Path, keys: Path) -> None:
     (keys / "learner").chmod(0o755)
     with learner(tmp_path / "out", "tcp://127.0.0.1:9", "--keys", str(keys)) as popen:
         assert popen.wait(PATIENCE_S) == ExitCode.PREFLIGHT

@@ -1,4 +1,4 @@
-"""A replay process that dies: the loop stays in control, a new one takes over the ring."""
+"""A replay process that dies: the loop remains in control, a new one takes over the ring."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from tests.lab.rig.run import ENDLESS, Run
 from tests.processes.observer import Observer, digest_of
 
 
-def test_the_loop_stays_in_control_and_another_replay_process_takes_over_the_ring(tmp_path: Path) -> None:
+def test_the_loop_remains_in_control_and_another_replay_process_takes_over_the_ring(tmp_path: Path) -> None:
     policy = tmp_path / "policy.onnx"
     policy.write_bytes(steady_policy(load("pendulum")))
     with Run(tmp_path / "run", "pendulum", *ENDLESS, "local_learner=false", f"policy={policy}") as run:
         first, control, twin = run.child(REPLAY), run.child(CONTROL), run.child(TWIN)
         run.until(lambda: run.rows(), "the first episode to be filed")
-        run.process.kill(signal.SIGSTOP)  # so that nobody starts another one yet
+        run.process.kill(signal.SIGSTOP)  # so that no other one is started yet
         first.kill()
         first.wait()
-        filed = len(run.rows())
-        run.until(lambda: run.word(Word.CLOSED) >= filed + 10, "ten more episodes")
-        assert len(run.rows()) == filed
+        n_rows = len(run.rows())
+        run.until(lambda: run.word(Word.CLOSED) >= n_rows + 10, "ten more episodes")
+        assert len(run.rows()) == n_rows
         run.process.kill(signal.SIGCONT)
         second = run.child(REPLAY, other_than=first)
         run.until(lambda: run.word(Word.REPLAY_PID) == second.pid, "another one to take over")
-        run.until(lambda: len(run.rows()) >= filed + 20, "it to file what waited, and what came since")
+        run.until(lambda: len(run.rows()) >= n_rows + 20, "it to file what waited, and what came since")
         assert not control.has_ended
         assert not twin.has_ended
         run.process.kill(signal.SIGINT)
@@ -44,7 +44,7 @@ def test_the_loop_stays_in_control_and_another_replay_process_takes_over_the_rin
         assert run.events("policy_refused") == []
 
 
-def test_the_learner_attaches_to_the_new_memory_and_its_policies_go_on_counting(tmp_path: Path) -> None:
+def test_the_learner_attaches_to_the_new_memory_and_policy_ids_continue(tmp_path: Path) -> None:
     with Run(tmp_path / "run", "pendulum", *ENDLESS) as run:
         first, learner = run.child(REPLAY), run.child(LEARNER)
         run.until(lambda: run.word(Word.POLICY) >= 3, "the third policy to act")

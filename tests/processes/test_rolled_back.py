@@ -1,4 +1,4 @@
-"""A policy with a hidden fault, offered to a whole rig: it acts, is rolled back, and is not admitted again."""
+"""A policy with a hidden fault, offered to a complete rig: it acts, is rolled back, and is not admitted again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SETTINGS = (*LOCKSTEP, "exploration={process: none}", "local_learner=false", "ep
 
 
 class Learner:
-    """Attaches to a run and does what it is told, episode by episode."""
+    """Attaches to a run and acts as directed, episode by episode."""
 
     def __init__(self, run: Run) -> None:
         run.until(lambda: run.shm is not None and (run.shm / "learner").exists(), "the learners' door")
@@ -49,7 +49,7 @@ class Learner:
         self._link.ask(Done(episode, 0, 0.0))
 
     def follow(self, until: Callable[[int, bool], bool]) -> None:
-        """Mirror until (last closed episode, whether the run is over) is what it waits for."""
+        """Mirror until a condition on (last closed episode, whether the run is over) holds."""
         while True:
             rows, _ = self._link.pull(1 << 32, 200)
             if rows.upto == rows.inserted and until(rows.closed, rows.ending):
@@ -59,19 +59,19 @@ class Learner:
         """Mirror until a training episode is closed."""
         self.follow(lambda closed, ending: closed >= episode)
 
-    def untried(self) -> list[float]:
-        """A state (SI) that each of the first two episodes visits, and that admission does not try.
+    def unprobed_state(self) -> list[float]:
+        """A state (SI) that both of the first two episodes visit and that admission does not probe.
 
-        It tries 64 of what is in the memory, evenly spread.
+        Admission probes 64 of the stored states, evenly spread.
         """
         assert self._link.mirror is not None
         storage = self._link.mirror.storage
-        tried = set(np.linspace(0, 2 * STEPS - 1, 64).astype(int).tolist())
-        step = next(k for k in range(20, STEPS) if not {k, k + STEPS} & tried)
-        seen = storage.observation[step].astype(float)
+        probed = set(np.linspace(0, 2 * STEPS - 1, 64).astype(int).tolist())
+        step = next(k for k in range(20, STEPS) if not {k, k + STEPS} & probed)
+        visited = storage.observation[step].astype(float)
         assert (storage.observation[step + STEPS] == storage.observation[step]).all()
         signals = self.config.rig.signals
-        return [0.5 * (s.low + s.high) + 0.5 * (s.high - s.low) * v for s, v in zip(signals, seen, strict=True)]
+        return [0.5 * (s.low + s.high) + 0.5 * (s.high - s.low) * v for s, v in zip(signals, visited, strict=True)]
 
     def model(self, policy_id: int, at: list[float] | None = None) -> bytes:
         rig, rate_hz = self.config.rig, self.config.rate_hz
@@ -90,36 +90,36 @@ def restart_replay(run: Run) -> None:
     run.child(REPLAY, other_than=before)
 
 
-def follow_to_the_roll_back(learner: Learner) -> bytes:
-    """Do what a learner does after the beginning, until the second policy was rolled back; its bytes."""
+def follow_until_rollback(learner: Learner) -> bytes:
+    """Act as a learner until the second policy is rolled back; returns its bytes."""
     learner.until_closed(1)
     learner.done(1)
     learner.until_closed(2)
-    bad = learner.model(BAD, learner.untried())
-    verdict = learner.offer(BAD, bad)
+    bad_model = learner.model(BAD, learner.unprobed_state())
+    verdict = learner.offer(BAD, bad_model)
     assert (verdict.accepted, verdict.policy_id) == (True, BAD), "nothing that admission tries is near the fault"
     learner.done(2)
     learner.until_closed(3)
     assert [(r.policy_id, r.verdict) for r in learner.rulings] == [(GOOD, "passed"), (BAD, "rolled_back")]
     assert learner.rulings[1].reason == "its output is non-finite"
-    return bad
+    return bad_model
 
 
 @pytest.mark.parametrize("restart", [False, True], ids=["in one go", "with a new replay process"])
-def test_it_acts_until_it_fails_and_never_again(tmp_path: Path, *, restart: bool) -> None:
+def test_a_rolled_back_policy_acts_until_it_fails_and_never_again(tmp_path: Path, *, restart: bool) -> None:
     with Run(tmp_path / "run", "pendulum", *SETTINGS) as run, contextlib.ExitStack() as stack:
         learner = Learner(run)
         stack.callback(lambda: learner.close())
         assert learner.offer(GOOD, learner.model(GOOD)).accepted
         learner.done(0)
-        bad = follow_to_the_roll_back(learner)
+        bad_model = follow_until_rollback(learner)
         if restart:  # everything after the checkpoint is repeated while the loop waits
             learner.close()
             restart_replay(run)
             learner = Learner(run)
-            assert follow_to_the_roll_back(learner) == bad
-        again = learner.offer(BAD, bad)
-        assert (again.accepted, again.stage) == (False, "probation")
+            assert follow_until_rollback(learner) == bad_model
+        verdict_again = learner.offer(BAD, bad_model)
+        assert (verdict_again.accepted, verdict_again.stage) == (False, "probation")
         learner.done(3)
         learner.until_closed(4)
         assert learner.offer(BETTER, learner.model(BETTER)).accepted
@@ -131,8 +131,8 @@ def test_it_acts_until_it_fails_and_never_again(tmp_path: Path, *, restart: bool
         assert run.ended() == ExitCode.OK
         assert run.leftover_paths() == []
     assert [row["policy_id"] for row in run.rows()] == ["1", "1", "2", "1", "3"]
-    *_, told = run.events("policy_rolled_back")  # repeated if it happened again
-    assert (told["policy"], told["back_to"], told["reason"], told["episode"]) == (BAD, GOOD, "finite", 3)
+    *_, event = run.events("policy_rolled_back")  # twice if repeated
+    assert (event["policy"], event["back_to"], event["reason"], event["episode"]) == (BAD, GOOD, "finite", 3)
     policies = msgspec.convert(run.summary()["policies"], dict[str, int])
     assert (policies["rolled_back"], policies["active"]) == (1, BETTER)
     listed = msgspec.json.decode((run.folder / "policies" / "rolled_back.json").read_bytes())

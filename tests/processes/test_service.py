@@ -19,8 +19,8 @@ from tests.lab.rig.rig import steady_policy
 from tests.lab.rig.run import ENDLESS, Run
 
 
-def heard(listening: socket.socket) -> list[str]:
-    """Messages that have come, each as one line."""
+def received_messages(listening: socket.socket) -> list[str]:
+    """Received messages, each as one line."""
     messages = []
     while True:
         try:
@@ -29,7 +29,7 @@ def heard(listening: socket.socket) -> list[str]:
             return messages
 
 
-def test_systemd_is_told_of_a_run_and_halts_it_past_a_supervisor_that_hangs(
+def test_systemd_is_notified_of_a_run_and_halts_it_even_if_the_supervisor_hangs(
     tmp_path: Path, socket_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "policy.onnx").write_bytes(steady_policy(load("pendulum")))
@@ -41,26 +41,26 @@ def test_systemd_is_told_of_a_run_and_halts_it_past_a_supervisor_that_hangs(
         settings = (*ENDLESS, "task.episode_s=100", "local_learner=false", f"policy={tmp_path / 'policy.onnx'}")
         with Run(tmp_path / "run", "pendulum", *settings) as run:
             run.until(lambda: run.word(Word.TICK) > 20, "the loop to go on")
-            told: list[str] = []
+            messages: list[str] = []
 
-            def petted() -> bool:
-                told.extend(heard(listening))
-                return sum("WATCHDOG=1" in message for message in told) >= 3
+            def watchdog_fed() -> bool:
+                messages.extend(received_messages(listening))
+                return sum("WATCHDOG=1" in message for message in messages) >= 3
 
-            run.until(petted, "three pets")
-            assert told[0].startswith("READY=1|STATUS=")
-            assert any("STATUS=running; episode 1" in message for message in told)
+            run.until(watchdog_fed, "three pets")
+            assert messages[0].startswith("READY=1|STATUS=")
+            assert any("STATUS=running; episode 1" in message for message in messages)
             run.process.kill(signal.SIGSTOP)
             arguments = [sys.executable, "-m", "onrig.tools.service.halt", str(run.process.pid)]
             assert subprocess.run(arguments, timeout=60, check=False).returncode == 0
             assert run.word(Word.STATE) == State.DISCONNECTED
             run.process.kill(signal.SIGCONT)
             assert run.ended() == ExitCode.INTERRUPTED
-            assert any(message.startswith("STOPPING=1|STATUS=ending") for message in heard(listening))
+            assert any(message.startswith("STOPPING=1|STATUS=ending") for message in received_messages(listening))
             assert run.leftover_paths() == []
 
 
-def test_a_loop_that_hangs_is_not_petted_until_it_is_back(
+def test_the_watchdog_is_not_fed_for_a_hung_loop_until_it_recovers(
     tmp_path: Path, socket_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "policy.onnx").write_bytes(steady_policy(load("pendulum")))
@@ -73,14 +73,14 @@ def test_a_loop_that_hangs_is_not_petted_until_it_is_back(
         with Run(tmp_path / "run", "pendulum", *settings) as run:
             run.until(lambda: run.word(Word.TICK) > 20, "the loop to go on")
             run.child(CONTROL).kill(signal.SIGSTOP)
-            told: list[str] = []
+            messages: list[str] = []
 
             def hung() -> bool:
-                told.extend(heard(listening))
-                return any("STATUS=HUNG" in message for message in told)
+                messages.extend(received_messages(listening))
+                return any("STATUS=HUNG" in message for message in messages)
 
             run.until(hung, "systemd to hear of it")
-            first = next(i for i, message in enumerate(told) if "STATUS=HUNG" in message)
-            assert not any("WATCHDOG=1" in message for message in told[first:])
+            first = next(i for i, message in enumerate(messages) if "STATUS=HUNG" in message)
+            assert not any("WATCHDOG=1" in message for message in messages[first:])
             run.child(CONTROL).kill(signal.SIGCONT)
-            run.until(lambda: any("WATCHDOG=1" in message for message in heard(listening)), "a pet")
+            run.until(lambda: any("WATCHDOG=1" in message for message in received_messages(listening)), "a pet")

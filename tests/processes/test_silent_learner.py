@@ -1,4 +1,4 @@
-"""A learner that hangs beside a loop in real time."""
+"""A learner that hangs while the loop runs in real time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.lab.rig.processes import LEARNER
 from tests.lab.rig.run import ENDLESS, Run
 
 
-def test_the_rig_stands_safe_while_the_learner_hangs_and_goes_on_by_itself_when_it_is_back(tmp_path: Path) -> None:
+def test_the_rig_is_safe_while_the_learner_hangs_and_continues_when_it_is_back(tmp_path: Path) -> None:
     with Run(tmp_path / "run", "pendulum", *ENDLESS, "staleness={after_s: 1, then: fall_back}") as run:
         learner = run.child(LEARNER)
         run.until_ticks(50)
@@ -23,6 +23,6 @@ def test_the_rig_stands_safe_while_the_learner_hangs_and_goes_on_by_itself_when_
         run.process.kill(signal.SIGTERM)
         run.ended()
         assert run.leftover_paths() == []
-    told = [event["what"] for kind in ("warning", "event") for event in run.events(kind) if "what" in event]
-    assert "learner_silent" in told
-    assert "learner_heard" in told
+    reported = [event["what"] for kind in ("warning", "event") for event in run.events(kind) if "what" in event]
+    assert "learner_silent" in reported
+    assert "learner_heard" in reported

@@ -21,7 +21,7 @@ from tests.lab.rig.run import ENDLESS, Run
 
 @pytest.fixture
 def policy(tmp_path: Path) -> str:
-    """A setting that makes do without a learner."""
+    """Override that starts a run with a fixed policy, so that it needs no learner."""
     path = tmp_path / "policy.onnx"
     path.write_bytes(steady_policy(load("pendulum")))
     return f"policy={path}"
@@ -38,7 +38,9 @@ def transitions(run: Run) -> list[str]:
 
 
 @pytest.mark.parametrize("how", [(), ("--now",)])
-def test_onrig_stop_ends_a_run_and_says_how_soon_it_was_safe(tmp_path: Path, policy: str, how: tuple[str, ...]) -> None:
+def test_onrig_stop_ends_a_run_and_reports_how_soon_it_was_safe(
+    tmp_path: Path, policy: str, how: tuple[str, ...]
+) -> None:
     with Run(tmp_path / "run", "pendulum", *ENDLESS, "task.episode_s=100", "local_learner=false", policy) as run:
         run.until(lambda: run.word(Word.TICK) > 20, "the loop to go on")
         stopped = onrig("stop", str(run.folder), *how)
@@ -54,7 +56,7 @@ def test_onrig_stop_ends_a_run_and_says_how_soon_it_was_safe(tmp_path: Path, pol
         assert "is not active; it ended: stopped by `onrig stop`" in again.stderr
 
 
-def test_onrig_stop_reaches_the_loop_past_a_supervisor_that_hangs(tmp_path: Path, policy: str) -> None:
+def test_onrig_stop_reaches_the_loop_even_if_the_supervisor_hangs(tmp_path: Path, policy: str) -> None:
     with Run(tmp_path / "run", "pendulum", *ENDLESS, "task.episode_s=100", "local_learner=false", policy) as run:
         run.until(lambda: run.word(Word.TICK) > 20, "the loop to go on")
         run.process.kill(signal.SIGSTOP)
@@ -70,7 +72,7 @@ def test_onrig_stop_reaches_the_loop_past_a_supervisor_that_hangs(tmp_path: Path
         assert run.ended() == ExitCode.INTERRUPTED
 
 
-def test_an_emergency_stop_of_the_device_waits_for_onrig_resume_and_the_run_goes_on(
+def test_after_an_emergency_stop_of_the_device_the_run_waits_for_onrig_resume_and_continues(
     tmp_path: Path, policy: str
 ) -> None:
     pressed = "device.twin.faults={scheduled: [{kind: estop, frame: 60, frames: 40}]}"
@@ -87,7 +89,7 @@ def test_an_emergency_stop_of_the_device_waits_for_onrig_resume_and_the_run_goes
         assert run.summary()["fault"] is None
 
 
-def test_a_loop_that_hangs_is_told_of_and_goes_on_when_it_comes_back(tmp_path: Path, policy: str) -> None:
+def test_a_hung_loop_is_reported_and_continues_when_it_recovers(tmp_path: Path, policy: str) -> None:
     with Run(tmp_path / "run", "pendulum", *ENDLESS, "task.episode_s=100", "local_learner=false", policy) as run:
         control = run.child(CONTROL)
         run.until(lambda: run.word(Word.TICK) > 20, "the loop to go on")
@@ -111,7 +113,7 @@ def test_a_rebooted_device_is_named(tmp_path: Path, policy: str) -> None:
 
 def test_without_a_run_there_is_nothing_to_stop_or_resume(tmp_path: Path) -> None:
     for verb in ("stop", "resume"):
-        nowhere = onrig(verb, str(tmp_path))
-        assert nowhere.returncode == ExitCode.CONFIGURATION
-        assert nowhere.stderr == f"onrig {verb}: '{tmp_path}' is not a run folder\n"
+        result = onrig(verb, str(tmp_path))
+        assert result.returncode == ExitCode.CONFIGURATION
+        assert result.stderr == f"onrig {verb}: '{tmp_path}' is not a run folder\n"
     assert os.listdir(tmp_path) == []

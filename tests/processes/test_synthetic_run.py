@@ -42,5 +42,5 @@ def test_a_share_of_the_memory_is_synthetic(tmp_path: Path) -> None:
 
 
 @pytest.mark.study
-def test_equal_runs_with_synthetic_experiences_are_equal_bit_for_bit(tmp_path: Path) -> None:
+def test_equal_runs_with_synthetic_experiences_are_identical_bit_for_bit(tmp_path: Path) -> None:
     assert outcome(tmp_path / "first") == outcome(tmp_path / "again")

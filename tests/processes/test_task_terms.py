@@ -1,4 +1,4 @@
-"""A task of terms and expressions: checked, run in lockstep, replayed, and its rewards computed once more."""
+"""A task of terms and expressions: checked, run in lockstep, replayed, and its rewards recomputed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def onrig(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def written(folder: Path, task: dict[str, Any]) -> Path:
+def write_run(folder: Path, task: dict[str, Any]) -> Path:
     path = folder / "run.yaml"
     run = {
         "rig": "pendulum",
@@ -60,8 +60,8 @@ def written(folder: Path, task: dict[str, Any]) -> Path:
 
 
 @pytest.mark.usefixtures("no_plots")
-def test_it_is_checked_run_and_replayed_and_pays_what_its_formulas_say(tmp_path: Path) -> None:
-    path, folder = written(tmp_path, TASK), tmp_path / "run"
+def test_the_task_is_checked_run_and_replayed_and_pays_by_its_formulas(tmp_path: Path) -> None:
+    path, folder = write_run(tmp_path, TASK), tmp_path / "run"
     for arguments in (("check", path), ("run", path, "--run-dir", folder)):
         done = onrig(*arguments)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -73,14 +73,14 @@ def test_it_is_checked_run_and_replayed_and_pays_what_its_formulas_say(tmp_path:
     records = records[records["kind"] != Kind.RESET]
     first, second = records[:-1], records[1:]
     within = first["flags"] & Flag.NO_ACTION == 0
-    seen, acted = (
+    next_observation, applied = (
         rows[field][within].astype(np.float64) for rows, field in ((second, "observation"), (first, "applied"))
     )
-    begins = first["flags"][within] & Flag.FIRST != 0
-    before = np.where(begins[:, None], 0.0, np.concatenate((acted[:1], acted[:-1])))
-    rewards = batched_reward(config.task, config.rig)(seen, acted, before)
+    is_first = first["flags"][within] & Flag.FIRST != 0
+    previous_applied = np.where(is_first[:, None], 0.0, np.concatenate((applied[:1], applied[:-1])))
+    rewards = batched_reward(config.task, config.rig)(next_observation, applied, previous_applied)
     assert rewards.tolist() == first["reward"][within].tolist()
-    assert begins.sum() > 6
+    assert is_first.sum() > 6
 
     ended = second["flags"][within] & Flag.TERMINATED != 0
     assert 0 < ended.sum() < len(ended)
@@ -90,9 +90,11 @@ def test_it_is_checked_run_and_replayed_and_pays_what_its_formulas_say(tmp_path:
     assert summary["transitions"] == int((records["kind"][:-1][within] == Kind.TRAIN).sum())
 
 
-def test_what_is_no_expression_is_refused_with_its_place(tmp_path: Path) -> None:
-    wrong = {"kind": "expression", "value": "cos(angle)\n- 0.1 * velocty"}
-    done = onrig("check", written(tmp_path, {**TASK, "reward": {"terms": {"mine": wrong}}}))
+def test_an_invalid_expression_is_refused_with_its_place(tmp_path: Path) -> None:
+    invalid_term = {"kind": "expression", "value": "cos(angle)\n- 0.1 * velocty"}
+    done = onrig("check", write_run(tmp_path, {**TASK, "reward": {"terms": {"mine": invalid_term}}}))
     assert done.returncode == ExitCode.CONFIGURATION
-    said = r"run\.yaml:\d+:\d+: line 2, column 9 of the expression: unknown name 'velocty', did you mean 'velocity'\?"
-    assert re.search(rf"{said} at task\.reward\.terms\.mine\.value", done.stderr), done.stderr
+    message = (
+        r"run\.yaml:\d+:\d+: line 2, column 9 of the expression: unknown name 'velocty', did you mean 'velocity'\?"
+    )
+    assert re.search(rf"{message} at task\.reward\.terms\.mine\.value", done.stderr), done.stderr

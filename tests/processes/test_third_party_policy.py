@@ -1,4 +1,4 @@
-"""A policy that was made elsewhere, given to a run as a file."""
+"""A third-party policy, given to a run as a file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.lab.rig.run import UNHURRIED, Run
 from tests.tools.examples.test_export_sb3 import CONFIG, ddpg_layers, export_network
 
 
-def test_it_drives_the_rig(tmp_path: Path) -> None:
+def test_a_third_party_policy_drives_the_rig(tmp_path: Path) -> None:
     path = tmp_path / "third.onnx"
     path.write_bytes(export_network(CONFIG, ddpg_layers(2, 1), policy_id=5))
     settings = ("device.pace={scaled: 5}", "task.episode_s=1", "episodes=3", "local_learner=false")

@@ -1,4 +1,4 @@
-"""A task with targets and drawn starts: killed and resumed it ends as the undisturbed run; replay and trials agree."""
+"""A task with targets and drawn starts: killed and resumed it ends like the undisturbed run; trials agree."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SETTINGS = (
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def undisturbed_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of the undisturbed run."""
     return complete_run(tmp_path_factory.mktemp("tracking") / "whole", "pendulum", *SETTINGS)
 
@@ -53,23 +53,26 @@ def records_of(folder: Path, config: RunConfig) -> np.ndarray:
     return np.asarray(records[records["kind"] != Kind.RESET])
 
 
-def test_a_run_that_is_killed_ends_as_the_undisturbed_one(whole: Path, tmp_path: Path) -> None:
+def test_a_killed_run_ends_like_the_undisturbed_one(undisturbed_run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "killed"
     with Run(folder, "pendulum", *SETTINGS) as run:
         run.until(lambda: last_episode(folder) >= 3, "the kill")
         run.cut()
     complete_run(folder, "pendulum", resume=True)
-    assert outcome_of(folder) == outcome_of(whole)
+    assert outcome_of(folder) == outcome_of(undisturbed_run)
 
 
-def test_it_replays_without_a_difference(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["replay", str(whole)]) == ExitCode.OK
+def test_the_run_replays_without_differences(undisturbed_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["replay", str(undisturbed_run)]) == ExitCode.OK
     assert re.search(r"ticks that differ +0\n", capsys.readouterr().out)
 
 
-def test_each_record_holds_the_targets_of_its_step_and_each_episode_its_start(whole: Path) -> None:
-    config = load_resolved(whole / "config.yaml")
-    records, targets = records_of(whole, config), EpisodeTargets(config.task, config.rig, config.period_us, 30)
+def test_each_record_holds_the_targets_of_its_step_and_each_episode_its_start(undisturbed_run: Path) -> None:
+    config = load_resolved(undisturbed_run / "config.yaml")
+    records, targets = (
+        records_of(undisturbed_run, config),
+        EpisodeTargets(config.task, config.rig, config.period_us, 30),
+    )
     firsts = np.flatnonzero(records["flags"] & Flag.FIRST)
     assert len(firsts) == 2 * EPISODES
     for first, following in zip(firsts, [*firsts[1:], len(records)], strict=True):
@@ -80,13 +83,13 @@ def test_each_record_holds_the_targets_of_its_step_and_each_episode_its_start(wh
         role = Role.PLANT_TRAIN if kind is Kind.TRAIN else Role.PLANT_EVAL
         start = draw_start(config.task.all_starts, device_seed(config.seed, role, episode))
         assert rows["observation"][0, 0] == pytest.approx(start["angle"], abs=config.rig.sensors[0].resolution)
-    ended = [row.steps for row in read_rows(whole / "episodes.csv").rows]
+    ended = [row.steps for row in read_rows(undisturbed_run / "episodes.csv").rows]
     assert len(set(ended)) > 1, "some end by their target"
 
 
-def test_a_trial_under_the_same_actions_sees_and_earns_the_same(whole: Path) -> None:
-    config = load_resolved(whole / "config.yaml")
-    records = records_of(whole, config)
+def test_a_trial_under_the_same_actions_has_the_same_observations_and_rewards(undisturbed_run: Path) -> None:
+    config = load_resolved(undisturbed_run / "config.yaml")
+    records = records_of(undisturbed_run, config)
     world = PlantWorld(config, [config.seed], [Role.PLANT_TRAIN, Role.PLANT_EVAL], options=PlantOptions(counts=True))
     rewards_of = batched_reward(config.task, config.rig)
     for episode in range(1, EPISODES + 1):
@@ -110,11 +113,11 @@ def test_a_trial_under_the_same_actions_sees_and_earns_the_same(whole: Path) -> 
                 assert stepped.terminated[0, e] == bool(records_["flags"][k + 1] & Flag.TERMINATED)
 
 
-def test_an_evaluated_policy_earns_what_it_earned_in_the_run(whole: Path) -> None:
-    config = load_resolved(whole / "config.yaml")
-    last = read_rows(whole / "episodes.csv").rows[-1]
+def test_an_evaluated_policy_earns_what_it_earned_in_the_run(undisturbed_run: Path) -> None:
+    config = load_resolved(undisturbed_run / "config.yaml")
+    last = read_rows(undisturbed_run / "episodes.csv").rows[-1]
     assert (last.kind, last.episode) == ("eval", EPISODES)
-    policy = PolicySession((whole / "policies" / f"{last.policy_id}.onnx").read_bytes())
+    policy = PolicySession((undisturbed_run / "policies" / f"{last.policy_id}.onnx").read_bytes())
     rows = [*evaluate(config, policy, last.policy_id, EPISODES, config.seed)]
     assert rows[-1].steps == last.steps
     assert rows[-1].reward_sum == pytest.approx(last.reward_sum, rel=1e-12)

@@ -1,4 +1,4 @@
-"""A trainer that acts in real time and ends in every way: the device is safe, the run folder complete."""
+"""A trainer that acts in real time and ends in various ways: the device is safe, the run folder complete."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ class Rig(NamedTuple):
     def word(self, word: Word) -> int:
         return self.board[word]
 
-    def until(self, condition: Callable[[], bool], what: str) -> None:
-        until(condition, what)
+    def until(self, condition: Callable[[], bool], description: str) -> None:
+        until(condition, description)
 
     def over(self) -> dict[str, object]:
-        """Wait until no process is left; the run's summary."""
+        """Wait until no process is left; returns the run's summary."""
         supervisor = self.running.pid
         try:
             watched = Process(supervisor)
@@ -76,7 +76,7 @@ class Rig(NamedTuple):
 
 @contextmanager
 def trained(folder: Path, how: str = "", settings: Sequence[str] = SETTINGS) -> Iterator[Rig]:
-    """A trainer under way in its first episode."""
+    """A trainer in its first episode."""
     process = subprocess.Popen([sys.executable, "-c", TRAINER, str(folder), how, *settings])
     try:
         until(lambda: find_running(folder) if folder.exists() else None, "the run")
@@ -91,7 +91,7 @@ def trained(folder: Path, how: str = "", settings: Sequence[str] = SETTINGS) -> 
 
 
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGINT", "raises", "closes"])
-def test_a_trainer_that_ends_leaves_a_safe_device_and_a_complete_folder(how: str, tmp_path: Path) -> None:
+def test_a_trainer_that_exits_leaves_a_safe_device_and_a_complete_folder(how: str, tmp_path: Path) -> None:
     with trained(tmp_path / "run", how) as rig:
         if how.startswith("SIG"):
             rig.process.send_signal(signal.Signals[how])
@@ -104,7 +104,7 @@ def test_a_trainer_that_ends_leaves_a_safe_device_and_a_complete_folder(how: str
     assert summary["whole"]["complete"]  # type: ignore[index]
 
 
-def test_a_trainer_that_is_stopped_loses_its_episode_after_a_lease_and_may_go_on(tmp_path: Path) -> None:
+def test_a_stopped_trainer_loses_its_episode_after_a_lease_and_may_continue(tmp_path: Path) -> None:
     with trained(tmp_path / "run") as rig:
         rig.process.send_signal(signal.SIGSTOP)
         rig.until(lambda: rig.word(Word.CLOSED) == 1, "the end of the episode")

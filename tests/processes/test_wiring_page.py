@@ -1,4 +1,4 @@
-"""The program of docs/wiring.md that shows an actuator's sign, run against a twin."""
+"""The program of docs/wiring.md that shows the sign of an actuator, run on a twin."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNHURRIED = ["device.pace=realtime", "rig.lease_periods=255", "limits.predicted=
 
 @contextlib.contextmanager
 def bench(folder: Path) -> Iterator[tuple[Process, Callable[[str], subprocess.CompletedProcess[str]]]]:
-    """A twin, and the page's program to be run on it with a value."""
+    """A twin, and a function that runs the page's program on it with a value."""
     (program,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     (folder / "sign.py").write_text(program)
     save_resolved(load("pendulum-hardware", UNHURRIED), folder / "rig.yaml")
@@ -37,7 +37,7 @@ def bench(folder: Path) -> Iterator[tuple[Process, Callable[[str], subprocess.Co
 
 
 @pytest.mark.parametrize(("value", "sign"), [("0.5", 1), ("-0.5", -1)])
-def test_the_arm_is_seen_to_turn_the_way_of_the_voltage(value: str, sign: int, tmp_path: Path) -> None:
+def test_the_arm_is_seen_to_turn_in_the_direction_of_the_voltage(value: str, sign: int, tmp_path: Path) -> None:
     with bench(tmp_path) as (_, run):
         done = run(value)
     assert done.returncode == 0, done.stderr
@@ -45,7 +45,7 @@ def test_the_arm_is_seen_to_turn_the_way_of_the_voltage(value: str, sign: int, t
     assert next(x for x in speeds if abs(x) > 0.02) * sign > 0
 
 
-def test_a_pressed_emergency_stop_is_named_in_one_line_and_needs_no_power_cycle(tmp_path: Path) -> None:
+def test_a_pressed_emergency_stop_is_reported_in_one_line_and_needs_no_power_cycle(tmp_path: Path) -> None:
     with bench(tmp_path) as (twin, run):
         twin.kill(signal.SIGUSR1)
         pressed = run("0")

@@ -1,4 +1,4 @@
-"""Shipped runs, made-up frames and made-up records for the tests of this package."""
+"""Shipped runs, synthetic frames and synthetic records for the tests of this package."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onrig.runtime.run_loading import load_run
 PENDULUM = load_run("pendulum")
 MAGMAN = load_run("magman")
 LAYOUT = RecordLayout(2, 2, 1)
-"""Of the pendulum."""
+"""Record layout of the pendulum."""
 
 Records = npt.NDArray[np.void]
 
@@ -28,13 +28,13 @@ def state(
     status: int = Status.ARMED,
     fault: int = 0,
 ) -> State:
-    """A state frame of the pendulum; it reports that the frame before it was answered."""
+    """A state frame of the pendulum that reports its predecessor as answered."""
     answered_frame = frame - 1 if answers is None else answers
     return State(frame, frame * PENDULUM.period_us, status, fault, 5, answered_frame, tau_us, sensors, u_start, u_end)
 
 
 def step(tick: int, state: State) -> Step:
-    """A step of the pendulum's first episode in which nothing was decided."""
+    """A step of the pendulum's first episode without any decision."""
     no_action, counts = (0.0,), state.u_end
     return Step(
         tick=tick,
@@ -59,7 +59,7 @@ def step(tick: int, state: State) -> Step:
 
 
 def records(n: int, *, tick: int = 0, frame: int = 1, episode: int = 1, kind: Kind = Kind.TRAIN) -> Records:
-    """So many consecutive records within one episode, each with an observation, action and reward of its own."""
+    """``n`` consecutive records within one episode, each with its own observation, action and reward."""
     rows = np.zeros(n, LAYOUT.dtype)
     rows["tick"] = np.arange(tick, tick + n)
     rows["frame"] = np.arange(frame, frame + n)
@@ -73,7 +73,7 @@ def records(n: int, *, tick: int = 0, frame: int = 1, episode: int = 1, kind: Ki
 
 
 def episode(steps: int, *, end: Flag = Flag.TRUNCATED, **options: int) -> Records:
-    """The ``steps + 1`` records of a whole episode."""
+    """The ``steps + 1`` records of a complete episode."""
     kind = Kind(options.pop("kind", Kind.TRAIN))
     rows = records(steps + 1, kind=kind, **options)
     rows["flags"][0] |= Flag.FIRST

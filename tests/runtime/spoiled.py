@@ -1,4 +1,4 @@
-"""Sound configurations spoiled in one place, and what is said of them."""
+"""Valid configurations with one mistake, and the resulting messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from onrig.runtime.run_loading import load_run
 
 
 def replace_and_locate(text: str, old: str, new: str) -> tuple[str, str]:
-    """``text`` with ``new`` in place of ``old``, and where the culprit, which stands after a «, is: LINE:COL.
+    """``text`` with ``new`` in place of ``old``, and LINE:COL of the culprit, which follows a « in ``new``.
 
     A » may end it.
     """
@@ -21,7 +21,7 @@ def replace_and_locate(text: str, old: str, new: str) -> tuple[str, str]:
 
 
 def collect_problems(run: str, *overrides: str) -> list[str]:
-    """The problems, a line each, with which a run is refused."""
+    """The problems for which a run is refused, one line each."""
     with pytest.raises(ConfigError) as error:
         load_run(run, overrides)
     return [str(problem) for problem in error.value.problems]

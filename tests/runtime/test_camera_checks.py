@@ -1,4 +1,4 @@
-"""Where the images of a rig's cameras come from: exactly one source for each camera in use."""
+"""Sources of a rig's camera images: exactly one for each camera in use."""
 
 from __future__ import annotations
 
@@ -73,21 +73,21 @@ def test_a_camera_that_the_task_does_not_use_may_have_a_source() -> None:
         ),
     ],
 )
-def test_each_mistake_is_one_line(config: RunConfig, path: str, message: str) -> None:
+def test_each_mistake_is_reported_in_one_line(config: RunConfig, path: str, message: str) -> None:
     problems = problems_by_path(config)
     assert list(problems) == [path]
     assert message in problems[path]
 
 
 @pytest.mark.parametrize("name", ["angle", "previous_voltage", "goal"])
-def test_a_camera_has_a_name_of_its_own(name: str) -> None:
+def test_each_camera_has_a_unique_name(name: str) -> None:
     goal_observation = Observation("goal", "rad", -1.0, 1.0)
     rig = msgspec.structs.replace(WITHOUT_CAMERA.rig, previous_command=True, cameras=(Camera(name, 8, 8),))
     problems = dict(rig_problems(with_targets(rig, (goal_observation,))))
     assert problems["cameras[0].name"] == f"'{name}' is used twice: give distinct names"
 
 
-def test_the_names_of_large_images_are_compared_at_once() -> None:
+def test_the_names_of_large_images_are_accepted() -> None:
     rig = msgspec.structs.replace(WITHOUT_CAMERA.rig, cameras=(Camera("front", 128, 128),))
     inputs = tuple(PolicyInput("front", lag=lag) for lag in range(MAX_LAG + 1))
     assert input_problems(inputs, rig) == []

@@ -22,7 +22,7 @@ from onrig.runtime.files import (
 )
 
 
-def test_a_file_is_written_whole_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+def test_a_file_is_written_completely_and_nothing_is_left_next_to_it(tmp_path: Path) -> None:
     path = tmp_path / "figures.json"
     replace_file(path, b"1")
     path.chmod(0o600)
@@ -32,8 +32,8 @@ def test_a_file_is_written_whole_and_nothing_is_left_beside_it(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_name_that_somebody_foresaw_is_not_written_through(tmp_path: Path) -> None:
-    """As it was while the file beside bore the number of this process."""
+def test_a_predictable_name_is_not_written_through(tmp_path: Path) -> None:
+    """As was possible while the temporary name contained the id of this process."""
     (tmp_path / "precious").write_text("precious")
     for name in (f"link.{os.getpid()}", "link.tmp", ".link.tmp"):
         (tmp_path / name).symlink_to(tmp_path / "precious")
@@ -42,7 +42,7 @@ def test_a_name_that_somebody_foresaw_is_not_written_through(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{", b"[1]", b"\xff", b"3"])
-def test_what_is_no_json_object_has_no_fields(content: bytes | None, tmp_path: Path) -> None:
+def test_anything_but_a_json_object_has_no_fields(content: bytes | None, tmp_path: Path) -> None:
     path = tmp_path / "summary.json"
     if content is not None:
         path.write_bytes(content)
@@ -62,7 +62,7 @@ def test_ones_own_link_is_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes links that belong to others")
-def test_somebody_elses_is_refused(tmp_path: Path) -> None:
+def test_a_link_of_another_user_is_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "file")
     os.lchown(tmp_path / "link", 54_321, 54_321)
     with pytest.raises(PermissionError, match="a link of another user"):
@@ -70,12 +70,12 @@ def test_somebody_elses_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "file").exists()
 
 
-def test_what_is_no_file_is_written_to() -> None:
+def test_a_device_file_is_written_to_in_place() -> None:
     replace_file(Path("/dev/null"), b"1")
     assert Path("/dev/null").is_char_device()
 
 
-def test_a_fifo_that_nobody_reads_is_an_error_and_one_that_is_read_gets_the_data(tmp_path: Path) -> None:
+def test_a_fifo_without_a_reader_is_an_error_and_one_with_a_reader_gets_the_data(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(OSError, match="No such device or address"):
         replace_file(tmp_path / "fifo", b"1")
@@ -87,14 +87,14 @@ def test_a_fifo_that_nobody_reads_is_an_error_and_one_that_is_read_gets_the_data
         os.close(reader)
 
 
-def test_where_there_is_no_folder_nothing_is_made(tmp_path: Path) -> None:
+def test_in_a_missing_folder_nothing_is_created(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         replace_file(tmp_path / "nowhere" / "file", b"1")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_a_full_disk_leaves_a_file_of_ours_as_it_was_and_nothing_beside_it(
+def test_a_full_disk_leaves_the_existing_file_unchanged_and_nothing_next_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool
 ) -> None:
     path = tmp_path / "summary.json"
@@ -109,7 +109,7 @@ def test_a_full_disk_leaves_a_file_of_ours_as_it_was_and_nothing_beside_it(
     assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("summary.json", b"old")]
 
 
-def test_a_file_that_is_not_there_yet_has_no_lines(tmp_path: Path) -> None:
+def test_a_missing_file_has_no_lines(tmp_path: Path) -> None:
     tail = LineTail(tmp_path / "later")
     assert tail.lines() == []
     (tmp_path / "later").write_bytes(b"a\nb\nhal")
@@ -119,7 +119,9 @@ def test_a_file_that_is_not_there_yet_has_no_lines(tmp_path: Path) -> None:
 
 @settings(max_examples=30)
 @given(chunks=st.lists(st.binary(max_size=12), max_size=8))
-def test_lines_come_whole_once_and_in_order_however_they_are_written(tmp_path: Path, chunks: list[bytes]) -> None:
+def test_lines_are_returned_complete_once_and_in_order_however_they_are_written(
+    tmp_path: Path, chunks: list[bytes]
+) -> None:
     path = tmp_path / "growing"
     path.write_bytes(b"")
     tail = LineTail(path)
@@ -131,7 +133,7 @@ def test_lines_come_whole_once_and_in_order_however_they_are_written(tmp_path: P
     assert lines == b"".join(chunks).split(b"\n")[:-1]
 
 
-def test_a_file_that_was_begun_anew_is_read_from_its_start(tmp_path: Path) -> None:
+def test_a_restarted_file_is_read_from_its_start(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"one\ntwo\n")
     tail = LineTail(path)
@@ -140,7 +142,7 @@ def test_a_file_that_was_begun_anew_is_read_from_its_start(tmp_path: Path) -> No
     assert tail.lines() == [b"new"]
 
 
-def test_a_piece_that_its_writer_took_back_is_forgotten_and_nothing_told_twice(tmp_path: Path) -> None:
+def test_a_fragment_that_its_writer_removed_is_dropped_and_nothing_is_returned_twice(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"one\ntw")
     tail = LineTail(path)
@@ -151,7 +153,7 @@ def test_a_piece_that_its_writer_took_back_is_forgotten_and_nothing_told_twice(t
     assert tail.lines() == [b"three"]
 
 
-def test_what_stood_there_before_is_not_told_again(tmp_path: Path) -> None:
+def test_existing_contents_are_not_returned_again(tmp_path: Path) -> None:
     path = tmp_path / "e"
     path.write_bytes(b"before\n")
     tail = LineTail(path, from_end=True)
@@ -160,7 +162,7 @@ def test_what_stood_there_before_is_not_told_again(tmp_path: Path) -> None:
     assert tail.lines() == [b"after"]
 
 
-def test_a_line_without_end_is_given_up(tmp_path: Path) -> None:
+def test_an_endless_line_is_given_up(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"x" * (1 << 20) + b"y")
     tail = LineTail(path)
@@ -171,7 +173,7 @@ def test_a_line_without_end_is_given_up(tmp_path: Path) -> None:
     assert tail.lines() == [b"", b"next"]
 
 
-def test_a_backlog_is_read_in_pieces(tmp_path: Path) -> None:
+def test_a_backlog_is_read_in_portions(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"one\ntwo\n")
     tail = LineTail(path, read_bytes=5)
@@ -196,7 +198,7 @@ def test_a_sparse_file_of_gigabytes_is_refused_unread(tmp_path: Path) -> None:
         read_file(tmp_path / "file", 1 << 20)
 
 
-def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
+def test_other_kinds_of_files_are_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "folder").mkdir()
     with socket.socket(socket.AF_UNIX) as listener:
@@ -246,8 +248,8 @@ _ALLOWED_OPENERS: Final = {
 _OPEN_CALL: Final = re.compile(r"(?<!def )(?<![\w.])open\(|\w\.open\(\"|\)\.open\(|path\.open\(|\.read_(bytes|text)\(")
 
 
-def test_whatever_else_opens_a_file_knows_what_it_is() -> None:
-    """A file that a user or a foreign folder names is opened by `open_file`; the others are listed above."""
+def test_only_the_listed_modules_open_files_themselves() -> None:
+    """A file named by a user or a third-party folder is opened by `open_file`; the others are listed above."""
     root = Path(__file__).parents[2]
     files = [f for package in ("runtime", "hw", "sim", "learner", "tools") for f in (root / package).rglob("*.py")]
     opening_files = {str(f.relative_to(root)) for f in files if _OPEN_CALL.search(f.read_text())}
@@ -258,7 +260,7 @@ def test_whatever_else_opens_a_file_knows_what_it_is() -> None:
     assert set(_ALLOWED_OPENERS) - {allowed[0] for allowed in allowed_by_file.values()} == set()
 
 
-def test_a_name_that_no_file_can_have_is_an_ordinary_error() -> None:
+def test_an_impossible_file_name_is_an_ordinary_error() -> None:
     with pytest.raises(OSError, match="a name with a NUL byte"):
         read_file(Path("a\0b"), 1)
 

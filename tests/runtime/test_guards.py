@@ -29,37 +29,37 @@ def test_a_rig_on_a_port_needs_an_envelope() -> None:
     assert problem.endswith("the device's own limits protect it, at limits.envelope")
 
 
-def test_so_does_one_that_the_command_line_puts_on_a_port() -> None:
+def test_a_rig_put_on_a_port_by_the_command_line_also_needs_one() -> None:
     (problem,) = collect_problems("limits={}", "device.pace=realtime", port="/dev/ttyS77")
     assert "the rig on /dev/ttyS77 has no envelope" in problem
 
 
-def test_who_accepts_a_rig_without_says_so_and_is_reminded() -> None:
+def test_accepting_a_rig_without_an_envelope_is_explicit_and_reported() -> None:
     (problem,) = collect_warnings(ON_SERIAL_PORT, "limits={unguarded: true}")
     assert ": warning: the rig on /dev/ttyS77 has no envelope" in problem
     (problem,) = collect_problems(ON_SERIAL_PORT, "limits.unguarded=true")
     assert "remove this, because the limits have an envelope, at limits.unguarded" in problem
 
 
-def test_without_a_reset_the_device_must_put_itself_back() -> None:
+def test_without_a_reset_the_device_must_return_to_its_start_by_itself() -> None:
     (warning,) = collect_warnings(ON_SERIAL_PORT, "task.reset=null")
     assert warning.startswith("--set task.reset=null:1:1: warning: ")
     assert "only a device that can reset itself is accepted (RESET in its hello), at task.reset" in warning
 
 
 @pytest.mark.parametrize("device", ["device.pace=realtime", "device.pace=lockstep"])
-def test_a_twin_may_do_without_and_is_told_of_it(device: str) -> None:
+def test_a_twin_may_lack_both_and_is_reported(device: str) -> None:
     (warning,) = collect_warnings(device, "limits={}")
     assert "warning: this twin has no envelope" in warning
     assert "a rig on a port requires one, unless" in warning
 
 
 @pytest.mark.parametrize("pace", ["lockstep", "{scaled: 10}"])
-def test_a_twin_behind_a_port_is_known_by_its_pace_and_hardware_has_another(pace: str) -> None:
+def test_a_twin_behind_a_port_is_recognised_by_its_pace_which_differs_from_hardware(pace: str) -> None:
     (warning,) = collect_warnings(f"device={{port: {{path: /dev/ttyS77}}, pace: {pace}}}", "task.reset=null")
     assert "hardware needs real time (--set device.pace=realtime), at device.pace" in warning
     assert collect_warnings(f"device.pace={pace}") == []
 
 
-def test_a_guarded_rig_is_told_nothing() -> None:
+def test_a_guarded_rig_has_no_warnings() -> None:
     assert collect_warnings(ON_SERIAL_PORT) == collect_warnings() == []

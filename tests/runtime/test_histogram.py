@@ -19,7 +19,7 @@ def make_histogram(*batches: list[int]) -> DurationHistogram:
 
 @settings(max_examples=80)
 @given(DURATIONS, st.sampled_from([0.0, 10.0, 50.0, 99.0, 99.9, 100.0]))
-def test_percentiles_are_right_to_eight_thousandths(durations: list[int], q: float) -> None:
+def test_percentiles_are_accurate_to_eight_thousandths(durations: list[int], q: float) -> None:
     exact_us = np.percentile(durations, q, method="inverted_cdf") / 1000
     percentile_us = make_histogram(durations).percentile_us(q)
     assert percentile_us is not None
@@ -27,7 +27,7 @@ def test_percentiles_are_right_to_eight_thousandths(durations: list[int], q: flo
 
 
 @given(DURATIONS, DURATIONS)
-def test_adding_in_parts_is_adding_at_once(first: list[int], second: list[int]) -> None:
+def test_adding_in_parts_equals_adding_at_once(first: list[int], second: list[int]) -> None:
     assert make_histogram(first, second).summary_us() == make_histogram(first + second).summary_us()
 
 
@@ -38,7 +38,7 @@ def test_the_maximum_is_exact_and_bounds_every_percentile() -> None:
     assert summary["p50"] == pytest.approx(2.0, rel=0.012)
 
 
-def test_nothing_counted_gives_no_figures() -> None:
+def test_an_empty_histogram_has_no_figures() -> None:
     assert make_histogram([]).summary_us() == {"p50": None, "p99": None, "p999": None, "max": None}
 
 
@@ -58,7 +58,7 @@ def test_short_durations_are_counted_exactly(durations: list[int], q: float) -> 
 
 
 @given(DURATIONS, DURATIONS)
-def test_merged_histograms_are_one_of_all_durations(first: list[int], second: list[int]) -> None:
+def test_merged_histograms_equal_one_of_all_durations(first: list[int], second: list[int]) -> None:
     merged = make_histogram(first)
     merged.merge(make_histogram(second))
     assert merged.summary_us() == make_histogram(first + second).summary_us()
@@ -78,7 +78,7 @@ def test_bins_hold_every_duration_between_their_edges(durations: list[int]) -> N
 
 
 @given(st.integers(0, 36))
-def test_a_power_of_two_opens_its_octave(k: int) -> None:
+def test_a_power_of_two_starts_its_octave(k: int) -> None:
     edges_us, counts = make_histogram([2**k]).bins()
     assert (edges_us[0], counts.tolist()) == (2**k / 1000, [1])
 
@@ -87,7 +87,7 @@ def test_an_empty_histogram_has_no_bins() -> None:
     assert len(make_histogram([]).bins().counts) == 0
 
 
-def test_a_restored_one_goes_on_as_the_one_that_was_saved() -> None:
+def test_a_restored_histogram_continues_like_the_saved_one() -> None:
     original, restored = DurationHistogram(), DurationHistogram()
     original.add(np.array([3, 250, 10_000, 10**7]))
     restored.add(np.array([77]))

@@ -38,20 +38,20 @@ def test_every_image_survives_float32_and_normalisation(image: bytes) -> None:
     assert unpack_normalised_images(normalised, camera.pixels).tobytes() == image
 
 
-def test_several_images_in_a_row_are_unpacked_in_their_order() -> None:
+def test_several_consecutive_images_are_unpacked_in_order() -> None:
     images = np.random.default_rng(0).integers(0, 256, (3, 20), np.uint8)
     row = np.concatenate([pack_image(image.tobytes()) for image in images])
     np.testing.assert_array_equal(unpack_images(row[None], 20)[0], images)
 
 
-def test_an_image_has_as_many_signals_as_values_named_after_camera_and_lag() -> None:
+def test_an_image_has_one_signal_per_value_named_after_camera_and_lag() -> None:
     names = [s.name for s in policy_signals(INPUTS, RIG)]
     assert names == ["velocity", *(f"front.{j}" for j in range(7)), *(f"front.{j}-2" for j in range(7)), "cos_angle"]
     assert cameras_in_use(INPUTS, RIG) == (FRONT,)
     assert cameras_in_use(msgspec.UNSET, RIG) == ()
 
 
-def test_the_first_image_of_an_episode_stands_for_those_before_it() -> None:
+def test_the_first_image_of_an_episode_is_repeated_for_earlier_ones() -> None:
     compose = build_image_composition(INPUTS, RIG)
     assert isinstance(compose, ImageComposition)
     assert compose.history == 2
@@ -87,7 +87,7 @@ def test_impossible_images_are_refused(inputs: tuple[PolicyInput, ...], path: st
     assert message in problem[1]
 
 
-def test_a_camera_needs_a_name_of_its_own() -> None:
+def test_each_camera_has_a_unique_name() -> None:
     rig = msgspec.structs.replace(
         RIG, cameras=(Camera("angle", 4, 4), FRONT, Camera("front", 4, 4), Camera("a b", 4, 4))
     )

@@ -14,12 +14,12 @@ RIG = PENDULUM.rig
 LAST_TWO = tuple(PolicyInput("angle", angle_form, lag) for lag in (0, 1) for angle_form in ("cos", "sin"))
 
 
-def test_left_out_they_are_the_observations_of_the_rig() -> None:
+def test_by_default_inputs_are_the_observations_of_the_rig() -> None:
     assert policy_signals(msgspec.UNSET, RIG) == RIG.signals
     assert build_composition(msgspec.UNSET, RIG) is None
 
 
-def test_signals_are_named_after_what_they_are_of_and_how_long_ago() -> None:
+def test_signals_are_named_after_their_source_and_age() -> None:
     signals = policy_signals((*LAST_TWO, PolicyInput("velocity", lag=3)), RIG)
     names = ["cos_angle", "sin_angle", "cos_angle-1", "sin_angle-1", "velocity-3"]
     assert [s.name for s in signals] == names
@@ -27,7 +27,7 @@ def test_signals_are_named_after_what_they_are_of_and_how_long_ago() -> None:
     assert signals[4] == Observation("velocity-3", "rad/s", -30.0, 30.0)
 
 
-def test_the_first_frame_of_an_episode_stands_for_those_before_it() -> None:
+def test_the_first_frame_of_an_episode_is_repeated_for_earlier_ones() -> None:
     compose = InputComposition(
         (PolicyInput("velocity"), PolicyInput("velocity", lag=1), PolicyInput("angle", lag=3)), RIG
     )
@@ -42,7 +42,7 @@ def test_the_first_frame_of_an_episode_stands_for_those_before_it() -> None:
     assert composed == [(float(k), float(max(k - 1, 0)), angles[k]) for k in range(6)]
 
 
-def test_one_and_many_are_composed_alike() -> None:
+def test_single_and_batched_inputs_are_composed_alike() -> None:
     compose = InputComposition((*LAST_TWO, PolicyInput("velocity")), RIG)
     frames = np.random.default_rng(0).uniform(-3, 3, (2, 5, 4, 2))
     batched = compose.batch(frames)
@@ -62,9 +62,7 @@ def test_one_and_many_are_composed_alike() -> None:
         ((PolicyInput("angle"), PolicyInput("angle", lag=1), PolicyInput("angle")), "inputs[2]", "is a duplicate"),
     ],
 )
-def test_what_cannot_be_composed_is_refused_where_it_stands(
-    inputs: tuple[PolicyInput, ...], path: str, message: str
-) -> None:
+def test_invalid_inputs_are_refused_at_their_place(inputs: tuple[PolicyInput, ...], path: str, message: str) -> None:
     [(problem_path, problem)] = input_problems(inputs, RIG)
     assert problem_path == path
     assert message in problem

@@ -1,4 +1,4 @@
-"""What the lease of a device is worth, and what a device written in Python asks of its run."""
+"""The value of a device's lease, and what a device written in Python requires of its run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from onrig.tools.service.installation import NotInstallable, describe_service
 
 
 class Bench(PythonDevice, frozen=True, kw_only=True, tag="bench"):
-    """A device of these tests."""
+    """A device for these tests."""
 
 
 CONFIG = load("pendulum", ["limits.predicted=null", "device.pace=realtime"])  # 50 Hz, a lease of 5 periods
@@ -33,7 +33,7 @@ def problems_by_path(config: RunConfig) -> Mapping[str, str]:
     return {".".join(map(str, path)): message for path, message in driver_findings(config)}
 
 
-def test_a_device_with_a_timer_of_its_own_is_safe_whatever_this_machine_does() -> None:
+def test_a_device_with_its_own_timer_is_safe_whatever_this_machine_does() -> None:
     assert (
         describe_lease(CONFIG)
         == "safe within 0.12 s of the last command: the device enforces this, even if this machine fails"
@@ -42,7 +42,7 @@ def test_a_device_with_a_timer_of_its_own_is_safe_whatever_this_machine_does() -
     assert not problems_by_path(CONFIG)
 
 
-def test_of_a_driver_its_controllers_watchdog_counts_after_the_lease() -> None:
+def test_for_a_driver_its_controllers_watchdog_counts_after_the_lease() -> None:
     config = load_with_driver()
     assert not problems_by_path(config)
     assert describe_lease(config).endswith(
@@ -51,7 +51,7 @@ def test_of_a_driver_its_controllers_watchdog_counts_after_the_lease() -> None:
     assert longest_hold_ns(config) == 220_000_000
 
 
-def test_without_a_watchdog_only_a_person_makes_a_run_acceptable() -> None:
+def test_without_a_watchdog_only_an_attending_operator_makes_a_run_acceptable() -> None:
     problems = problems_by_path(load_with_driver(None))
     assert "this rig does not become safe once the driver has stopped" in problems["device.driver.watchdog_s"]
     assert "device.attended: true" in problems["device.driver.watchdog_s"]
@@ -61,7 +61,7 @@ def test_without_a_watchdog_only_a_person_makes_a_run_acceptable() -> None:
     assert "no watchdog: the rig does not become safe once the driver has stopped" in describe_lease(attended_config)
 
 
-def test_nobody_attends_a_service() -> None:
+def test_a_service_has_no_attending_operator() -> None:
     with pytest.raises(NotInstallable, match=r"a service runs unattended, but this rig is safe within 0.12 s"):
         describe_service(load_with_driver(None, attended=True), "pendulum", (), None, "root", False, False, Machine())
 
@@ -90,11 +90,11 @@ def test_nobody_attends_a_service() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_a_driver_is_named(config: RunConfig, path: str, message: str) -> None:
+def test_settings_that_do_not_match_a_driver_are_named(config: RunConfig, path: str, message: str) -> None:
     assert message in problems_by_path(config)[path]
 
 
-def test_a_line_says_where_the_device_is_and_a_driver_its_name() -> None:
+def test_a_line_names_the_port_of_the_device_and_a_driver_its_name() -> None:
     serial_device = msgspec.structs.replace(CONFIG.device, twin=None, transport=Serial("/dev/ttyACM0"))
     assert (serial_device.address, load_with_driver().device.address, CONFIG.device.address) == (
         "/dev/ttyACM0",

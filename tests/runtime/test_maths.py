@@ -1,4 +1,4 @@
-"""Floats and arrays give the same bits, whatever the length of the array and the place in it."""
+"""Floats and arrays give the same bits, whatever the length of the array and the position in it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ batches = st.lists(numbers, min_size=1, max_size=70)
 
 
 def bit_patterns(values: Sequence[float] | Array) -> list[int]:
-    """Bits of float64 values; all NaN are alike."""
+    """Bits of float64 values; all NaN are equal."""
     array = np.array(values, np.float64)
     array[np.isnan(array)] = math.nan
     patterns: list[int] = array.view(np.int64).tolist()
@@ -87,7 +87,7 @@ def test_clip_and_where_agree(batch: list[float], low: float, high: float) -> No
     assert bit_patterns(selected) == bit_patterns([SCALAR.where(x > low, x, high) for x in batch])
 
 
-def test_they_are_what_they_are_called() -> None:
+def test_functions_compute_what_their_names_say() -> None:
     expected = {
         "tan": (math.tan(0.5), 0.5),
         "asin": (math.asin(0.5), 0.5),
@@ -110,6 +110,6 @@ def test_they_are_what_they_are_called() -> None:
         assert getattr(SCALAR, name)(*arguments) == pytest.approx(value, rel=1e-15), name
 
 
-def test_the_functions_fit_the_value() -> None:
+def test_the_functions_match_the_type_of_the_value() -> None:
     assert maths_for(1.0) is SCALAR
     assert maths_for(np.zeros(2)) is BATCHED

@@ -28,7 +28,7 @@ def test_values_outside_are_not_clipped_and_float32_is_widened() -> None:
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6), st.floats(-5.0, 5.0))
-def test_there_and_back(low: float, width: float, value: float) -> None:
+def test_normalising_and_back_is_the_identity(low: float, width: float, value: float) -> None:
     units = Normalisation.from_signals([Observation("x", "m", low, low + width)])
     round_trip = units.normalise(units.to_si(np.array([value])))
     assert abs(round_trip[0] - value) <= 1e-9 * (1.0 + abs(low) / width)

@@ -20,12 +20,12 @@ from onrig.runtime.printable import printable, printable_lines
         ("[/x] 20 °C, µm, é, 日本", "[/x] 20 °C, µm, é, 日本"),
     ],
 )
-def test_what_a_terminal_obeys_is_shown_as_an_escape(text: str, expected: str) -> None:
+def test_control_characters_are_shown_as_escapes(text: str, expected: str) -> None:
     assert printable(text) == expected
 
 
 @given(st.text(st.characters()), st.integers(1, 50))
-def test_whatever_it_is_it_is_printable_and_bounded(text: str, max_length: int) -> None:
+def test_any_text_becomes_printable_and_bounded(text: str, max_length: int) -> None:
     escaped = printable(text, max_length)
     assert escaped.isprintable()
     assert len(escaped) <= 10 * max_length
@@ -33,7 +33,7 @@ def test_whatever_it_is_it_is_printable_and_bounded(text: str, max_length: int) 
 
 
 @given(st.text(st.characters()))
-def test_what_is_printable_stays_as_it_is(text: str) -> None:
+def test_printable_text_is_unchanged(text: str) -> None:
     assert printable(printable(text, 10**6), 10**6) == printable(text, 10**6)
 
 

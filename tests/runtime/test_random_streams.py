@@ -5,19 +5,19 @@ import itertools
 from onrig.runtime.random_streams import Role, device_seed, stream
 
 
-def test_a_stream_is_the_same_whenever_it_is_made() -> None:
+def test_a_stream_is_the_same_whenever_it_is_created() -> None:
     first = stream(3, Role.EXPLORATION, 8).standard_normal(5)
     stream(3, Role.SAMPLER, 8).standard_normal(100)
     assert stream(3, Role.EXPLORATION, 8).standard_normal(5).tolist() == first.tolist()
 
 
-def test_seed_role_and_episode_each_make_another_stream() -> None:
+def test_each_seed_role_and_episode_has_its_own_stream() -> None:
     keys = list(itertools.product((0, 1, 2**40), Role, (0, 1, 2, 500)))
     first_numbers = {stream(*key).integers(1 << 62).item() for key in keys}
     assert len(first_numbers) == len(keys)
 
 
-def test_device_seeds_differ_between_training_and_evaluation_and_from_episode_to_episode() -> None:
+def test_device_seeds_differ_between_training_and_evaluation_and_between_episodes() -> None:
     keys = list(itertools.product((0, 1), (Role.PLANT_TRAIN, Role.PLANT_EVAL), range(50)))
     seeds = [device_seed(*key) for key in keys]
     assert len(set(seeds)) == len(keys)
@@ -25,8 +25,8 @@ def test_device_seeds_differ_between_training_and_evaluation_and_from_episode_to
     assert max(seeds) > 1 << 60, "uses all of its 64 bits"
 
 
-def test_recorded_runs_find_their_streams_again() -> None:
-    """The numbers of the roles, and what numpy makes of them, are part of what makes a run reproducible."""
+def test_the_streams_of_recorded_runs_are_reproduced() -> None:
+    """The numbers of the roles, and the streams that numpy derives from them, are part of reproducibility."""
     assert {role.name: role.value for role in Role}.items() >= {
         "EXPLORATION": 1,
         "PLANT_TRAIN": 2,

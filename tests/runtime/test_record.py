@@ -13,7 +13,7 @@ ENUMS = {"kind": Kind, "rule": Rule, "miss": Miss}
 
 
 def random_step(layout: RecordLayout, rng: np.random.Generator) -> Step:
-    """Any values that the fields hold."""
+    """Arbitrary values of the fields."""
     values: dict[str, object] = {}
     for field in layout.fields[1:-1]:
         shape = layout.dtype[field.name].shape
@@ -30,7 +30,7 @@ def random_step(layout: RecordLayout, rng: np.random.Generator) -> Step:
 
 @settings(max_examples=30)
 @given(WIDTHS, WIDTHS, WIDTHS, st.booleans(), st.integers(0, 3), st.integers(0, 1000))
-def test_numpy_reads_what_struct_wrote(
+def test_numpy_reads_records_written_with_struct(
     n_sensors: int, n_observations: int, n_actions: int, behaviour: bool, n_inputs: int, seed: int
 ) -> None:
     layout = RecordLayout(n_sensors, n_observations, n_actions, behaviour=behaviour, n_inputs=n_inputs)
@@ -59,7 +59,7 @@ def test_one_changed_bit_breaks_the_seal(data: st.DataObject) -> None:
     assert not layout.has_valid_crc(memoryview(raw))
 
 
-def test_a_process_that_was_suspended_for_minutes_can_still_write_its_record() -> None:
+def test_a_process_suspended_for_minutes_can_still_write_its_record() -> None:
     layout = RecordLayout(1, 1, 1)
     step = random_step(layout, np.random.default_rng(0))
     ten_minutes_ns = 600 * 10**9
@@ -69,19 +69,19 @@ def test_a_process_that_was_suspended_for_minutes_can_still_write_its_record() -
 
 
 @pytest.mark.parametrize("other", [(2, 1, 1), (1, 2, 1), (1, 1, 2)])
-def test_the_schema_tells_layouts_apart(other: tuple[int, int, int]) -> None:
+def test_the_schema_distinguishes_layouts(other: tuple[int, int, int]) -> None:
     assert RecordLayout(1, 1, 1).schema != RecordLayout(*other).schema
     assert RecordLayout(*other).schema == RecordLayout(*other).schema
 
 
-def test_only_a_stochastic_policy_s_records_have_its_distribution() -> None:
+def test_only_records_of_stochastic_policies_have_a_distribution() -> None:
     base_layout, stochastic_layout = RecordLayout(2, 2, 1), RecordLayout(2, 2, 1, behaviour=True)
     added_fields = set(stochastic_layout.dtype.names or ()) - set(base_layout.dtype.names or ())
     assert added_fields == {"drawn", "mean", "std"}
     assert base_layout.schema != stochastic_layout.schema
 
 
-def test_only_records_of_policies_with_inputs_of_their_own_have_them() -> None:
+def test_only_records_of_policies_with_their_own_inputs_hold_them() -> None:
     base_layout, with_inputs = RecordLayout(2, 2, 1), RecordLayout(2, 2, 1, n_inputs=4)
     assert set(with_inputs.dtype.names or ()) - set(base_layout.dtype.names or ()) == {"input"}
     assert with_inputs.dtype["input"].shape == (4,)

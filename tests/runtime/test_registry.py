@@ -1,4 +1,4 @@
-"""Names from entry points, with distributions made up in a folder."""
+"""Names from entry points, with synthetic distributions in a folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from onrig.runtime.memory.strategy import parse_strategy
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of distributions, alone on the path."""
+    """A folder of distributions, the only one on the path."""
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     saved = (registry._entry_points, registry._entries, registry._load_cached)
     for function in saved:
@@ -44,7 +44,7 @@ def test_names_are_known_without_an_import(site: Path) -> None:
         registry.load(registry.SAMPLERS, "Other")
 
 
-def test_a_packages_metadata_is_parsed_once_though_it_holds_a_readme(
+def test_a_packages_metadata_are_parsed_once_even_if_they_contain_a_readme(
     site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names_read: list[str] = []
@@ -69,18 +69,18 @@ def test_two_packages_with_one_name_are_refused(site: Path) -> None:
         registry.names(registry.SAMPLERS)
 
 
-def test_leftovers_of_a_build_hide_nothing(site: Path) -> None:
+def test_build_leftovers_hide_nothing(site: Path) -> None:
     distribution(site, "onrig", kind="egg-info")
     distribution(site, "onrig", "PER = onrig.learner.sampler_settings:RankSettings")
     assert registry.load(registry.SAMPLERS, "PER").corrections == ("IS", "FIS")
 
 
-def test_an_installation_without_entry_points_says_what_to_do(site: Path) -> None:
+def test_an_installation_without_entry_points_reports_the_remedy(site: Path) -> None:
     with pytest.raises(ValueError, match=r"reinstall it \(`make setup`\)"):
         registry.names(registry.SAMPLERS)
 
 
-def test_a_broken_package_stops_only_those_who_choose_from_it(site: Path) -> None:
+def test_a_broken_package_affects_only_those_who_use_it(site: Path) -> None:
     fifo = "FIFO = onrig.runtime.memory.keepers.cyclic:Fifo"
     settings = "onrig.learner.sampler_settings:RankSettings"
     distribution(site, "onrig", f"PER = {settings}", "[onrig.retentions]", fifo)

@@ -1,4 +1,4 @@
-"""Each kind of term against a plain formula, and terms and ends of a task for one transition and for many."""
+"""Each kind of term against a plain formula, and terms and ends of a task for single transitions and batches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.runtime.samples import PENDULUM
 
 RIG, TASK = PENDULUM.rig, PENDULUM.task
 Formula = Callable[[float, float, float, float], float]
-"""Reward of angle, velocity, voltage and the voltage before."""
+"""Reward of angle, velocity, voltage and the previous voltage."""
 
 
 def huber(e: float, delta: float) -> float:
@@ -121,7 +121,7 @@ ALL_TERMS = msgspec.structs.replace(
 
 @settings(max_examples=60)
 @given(rows=numbers)
-def test_one_transition_and_many_have_the_same_bits(rows: np.ndarray) -> None:
+def test_one_transition_and_a_batch_have_the_same_bits(rows: np.ndarray) -> None:
     x, a, previous_actions = rows[:, :2], rows[:, 2:3], rows[:, 3:]
     batched, is_over = batched_reward(ALL_TERMS, RIG)(x, a, previous_actions), batched_termination(ALL_TERMS, RIG)(x)
     reward, is_terminal = compile_reward(ALL_TERMS, RIG), compile_termination(ALL_TERMS, RIG)
@@ -147,7 +147,7 @@ def test_before_the_first_action_the_safe_output_counts() -> None:
     assert compile_reward(task, RIG)((0.0, 0.0), (2.0,)) == -abs(2.0 - safe)
 
 
-def test_each_end_that_comes_pays_its_own_and_what_every_end_pays() -> None:
+def test_each_occurring_end_pays_its_own_reward_and_the_common_one() -> None:
     task = msgspec.structs.replace(
         TASK,
         reward=Reward(terminal=-1.0, terms={"end": Terminal(-2.0), "further end": Terminal(-4.0)}),
@@ -167,7 +167,7 @@ def test_each_end_that_comes_pays_its_own_and_what_every_end_pays() -> None:
     ("observation", "expected"),
     [((0.3, 0.0), False), ((0.0, 1.0), True), ((math.nan, 1.0), True), ((0.01, 1.0), True)],
 )
-def test_an_end_compares_what_is_finite_or_comes(observation: Sequence[float], expected: bool) -> None:
+def test_an_end_with_a_non_finite_comparison_occurs(observation: Sequence[float], expected: bool) -> None:
     task = msgspec.structs.replace(TASK, terminations={"steep": ExpressionTermination("velocity / angle > 50")})
     assert compile_termination(task, RIG)(observation) is expected
     assert batched_termination(task, RIG)(np.array([observation])).tolist() == [expected]
@@ -197,13 +197,13 @@ INVALID_TERMS: list[tuple[RewardTerm, str, str]] = [
 
 
 @pytest.mark.parametrize(("term", "path_suffix", "message"), INVALID_TERMS)
-def test_problems_are_told_where_they_are(term: RewardTerm, path_suffix: str, message: str) -> None:
+def test_problems_are_reported_at_their_place(term: RewardTerm, path_suffix: str, message: str) -> None:
     problems = task_problems(task_with_terms({"mine": term}), RIG)
     assert [path for path, _ in problems] == [f"reward.terms.mine.{path_suffix}".rstrip(".")]
     assert message in problems[0][1]
 
 
-def test_an_end_of_an_expression_needs_a_condition_of_observations() -> None:
+def test_an_end_given_by_an_expression_needs_a_condition_on_observations() -> None:
     for text, message in (("angle", "expected a condition"), ("voltage > 1", "unknown name 'voltage'")):
         task = msgspec.structs.replace(TASK, terminations={"mine": ExpressionTermination(text)})
         (problem,) = task_problems(task, RIG)

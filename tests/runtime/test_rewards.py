@@ -27,7 +27,7 @@ FORM_AND_TERMS = task_with_terms(sine=DefectiveTerm(), far=Distance("velocity", 
 
 @settings(max_examples=50)
 @given(data=st.data())
-def test_a_reward_is_the_form_and_its_terms_in_order_bit_for_bit_alone_and_among_many(data: st.DataObject) -> None:
+def test_a_reward_is_the_form_plus_its_terms_in_order_bit_for_bit_alone_and_in_a_batch(data: st.DataObject) -> None:
     x = data.draw(hnp.arrays(np.float64, (3, 2), elements=st.floats(-10.0, 10.0)))
     a = data.draw(hnp.arrays(np.float64, (3, 1), elements=st.floats(-3.0, 3.0)))
     batched, scalar_reward, base_reward = (
@@ -43,7 +43,7 @@ def test_a_reward_is_the_form_and_its_terms_in_order_bit_for_bit_alone_and_among
         assert scalar == expected - 0.01 * abs(a[k, 0])
 
 
-def test_the_form_needs_no_weights_and_the_terms_of_the_form_are_the_form() -> None:
+def test_the_form_needs_no_weights_and_equals_its_terms() -> None:
     terms: dict[str, RewardTerm] = {
         "angle": Distance("angle", 50.0, np.pi, folded=True),
         "velocity": Distance("velocity", 1.0),
@@ -61,12 +61,12 @@ def test_without_terms_the_reward_is_the_form_itself() -> None:
 
 
 @pytest.mark.parametrize(("defect", "message"), [("raises", "KeyError: 'table'"), ("whole", "ValueError")])
-def test_a_term_that_fails_is_named_with_its_line(defect: str, message: str) -> None:
+def test_a_failing_term_is_named_with_its_line(defect: str, message: str) -> None:
     with pytest.raises(TermFailed, match=rf"the reward term 'mine' raises {message}.*, line \d+\)"):
         batched_reward(task_with_terms(mine=DefectiveTerm(defect)), RIG)(*probe_points(RIG)[:3])
 
 
-def test_problems_of_terms_are_told_where_they_are() -> None:
+def test_problems_of_terms_are_reported_at_their_place() -> None:
     invalid_task = task_with_terms(far=Distance("speed", 1.0), push=Effort("current", 1.0))
     assert [problem_path for problem_path, _ in task_problems(invalid_task, RIG)] == [
         "reward.terms.far.observation",
@@ -74,12 +74,12 @@ def test_problems_of_terms_are_told_where_they_are() -> None:
     ]
 
 
-def test_an_early_end_is_weighed_with_the_terms() -> None:
+def test_an_early_end_is_weighted_with_the_terms() -> None:
     task = msgspec.structs.replace(task_with_terms(far=Distance("velocity", 2.0, 5.0)), normalization=None)
     unnormalised = msgspec.structs.replace(TASK, normalization=None)
     with_terms_return, base_return = (early_end(t, RIG, 10, 0.5).typical_return for t in (task, unnormalised))
     assert with_terms_return == pytest.approx(base_return - 10.0 * (1 - 0.5**10) / 0.5)
 
 
-def test_what_terms_see_can_grow() -> None:
+def test_the_values_that_terms_see_can_be_extended() -> None:
     assert Transitions._fields[:2] == ("observation", "action")

@@ -11,7 +11,7 @@ BASE = load("pendulum")
 
 
 def changed_paths(*overrides: str, reversed_order: bool = False) -> tuple[list[str], list[str]]:
-    """Paths refused and permitted between the shipped pendulum and the same with ``overrides``."""
+    """Refused and permitted paths between the shipped pendulum and the same with ``overrides``."""
     changed_config = load("pendulum", overrides)
     changes = compare_configs(*((changed_config, BASE) if reversed_order else (BASE, changed_config)))
     return [".".join(map(str, d.path)) for d in changes.refused], [
@@ -38,12 +38,12 @@ def test_the_same_configuration_has_no_difference() -> None:
         "device.reconnect_s=5",
     ],
 )
-def test_how_long_how_watched_and_how_durable_may_change_both_ways(setting: str) -> None:
+def test_length_observation_and_durability_may_change_both_ways(setting: str) -> None:
     for reversed_order in (False, True):
         assert changed_paths(setting, reversed_order=reversed_order) == ([], [setting.split("=")[0]])
 
 
-def test_where_it_listens_may_change() -> None:
+def test_the_listening_address_may_change() -> None:
     refused, permitted = changed_paths("link={listen: 'tcp://127.0.0.1:5555', allow_plain_loopback: true}")
     assert refused == []
     assert set(permitted) == {"link.listen", "link.allow_plain_loopback"}
@@ -60,12 +60,12 @@ def test_where_it_listens_may_change() -> None:
         ("exploration.amplitude=[[1, 0.5]]", "exploration.amplitude is [[1.0,1.0],[500.0,0.1]] in the run"),
     ],
 )
-def test_what_is_learned_and_how_may_not(setting: str, message: str) -> None:
+def test_the_learning_settings_may_not_change(setting: str, message: str) -> None:
     (refusal,) = compare_configs(BASE, load("pendulum", [setting])).refused
     assert message in str(refusal)
 
 
-def test_a_twin_is_no_port_and_another_port_is_as_good() -> None:
+def test_a_twin_is_not_a_port_and_another_port_is_equivalent() -> None:
     ports = [load("pendulum", [f"device={{port: {{path: /dev/tty{n}}}, pace: realtime}}"]) for n in (1, 2)]
     assert compare_configs(*ports).refused == []
     assert {d.path for d in compare_configs(BASE, ports[0]).refused} >= {("device", "port"), ("device", "twin")}

@@ -62,7 +62,7 @@ barrier_timeout_s: 60
 ANGLE = "{name: angle, unit: rad, low: -3.2"
 
 CASES = {
-    # name: (what stands in the sound run, what stands there instead with the culprit between « and », what is said)
+    # name: (text in the valid run, its replacement with the culprit between « and », message)
     "lease": ("lease_periods: 5", "lease_periods: «0»", "must be 1 to 255 at rig.lease_periods"),
     "resolution": (
         "resolution: 4.0e-4",
@@ -279,7 +279,7 @@ def test_the_run_these_cases_spoil_is_sound(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_does_not_fit_is_told_at_its_line_and_column(tmp_path: Path, case: str) -> None:
+def test_mismatches_are_reported_at_their_line_and_column(tmp_path: Path, case: str) -> None:
     old, new, message = CASES[case]
     text, location = replace_and_locate(RUN, old, new)
     path = write_run(tmp_path, text)
@@ -296,7 +296,7 @@ def test_a_device_on_a_port_has_no_plant_for_synthetic_experiences(tmp_path: Pat
     assert "this device is on /dev/ttyACM0 at selection.synthetic" in problem
 
 
-def test_noise_that_depends_on_the_policy_cannot_be_drawn_anew(tmp_path: Path) -> None:
+def test_policy_dependent_noise_cannot_be_redrawn(tmp_path: Path) -> None:
     text = RUN.replace('"FULL[Uniform]"', '"FULL[Uniform]"\n  synthetic: {actions: 0.1}')
     exploration_section = text[text.index("exploration:") : text.index("limits:")]
     (problem,) = collect_problems(
@@ -306,7 +306,7 @@ def test_noise_that_depends_on_the_policy_cannot_be_drawn_anew(tmp_path: Path) -
     assert "need noise that does not depend on the policy" in problem
 
 
-def test_everything_that_is_wrong_is_told_at_once_from_top_to_bottom(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once_from_top_to_bottom(tmp_path: Path) -> None:
     text = RUN
     for name in ("lease", "short episode", "strategy", "range", "dwell"):
         old, new, _ = CASES[name]
@@ -328,13 +328,13 @@ def test_no_name_in_a_task_makes_the_checks_themselves_fail(tmp_path: Path, name
     assert problem.mark.line == 15
 
 
-def test_a_rate_that_just_moves_the_actuator_is_allowed() -> None:
+def test_a_rate_that_barely_moves_the_actuator_is_allowed() -> None:
     limits = Limits(rate_per_s={"voltage": 0.005})
     assert list(findings(msgspec.structs.replace(PENDULUM, limits=limits))) == []
 
 
 @pytest.mark.parametrize("config", [PENDULUM, MAGMAN], ids=["pendulum", "magman"])
-def test_what_is_shipped_has_no_findings(config: RunConfig) -> None:
+def test_shipped_configurations_have_no_findings(config: RunConfig) -> None:
     assert list(findings(config)) == []
 
 
@@ -342,20 +342,20 @@ def _exploration_problems(config: RunConfig) -> list[str]:
     return [message for _, message in findings(config)]
 
 
-def test_nothing_is_near_an_envelope_that_is_not_there() -> None:
+def test_a_gate_near_the_envelope_requires_an_envelope() -> None:
     near_envelope = OrnsteinUhlenbeck(near_envelope=NearEnvelope())
     assert _exploration_problems(msgspec.structs.replace(PENDULUM, exploration=near_envelope)) == []
     (message,) = _exploration_problems(msgspec.structs.replace(PENDULUM, exploration=near_envelope, limits=Limits()))
     assert message == "limits.envelope is required as well, at exploration.near_envelope"
 
 
-def test_a_schedule_over_steps_speaks_of_steps() -> None:
+def test_a_schedule_over_steps_mentions_steps() -> None:
     decreasing_amplitude = OrnsteinUhlenbeck(over="steps", amplitude=((5, 1.0), (4, 0.5)))
     (message,) = _exploration_problems(msgspec.structs.replace(PENDULUM, exploration=decreasing_amplitude))
     assert message == "steps must increase, got 4 at exploration.amplitude[1]"
 
 
-def test_synthetic_states_need_noise_that_can_be_drawn_again() -> None:
+def test_synthetic_states_need_redrawable_noise() -> None:
     synthetic = Selection(strategy="FIFO[Uniform]", synthetic=Synthetic(states=0.1))
     gated_noise = OrnsteinUhlenbeck(back_off=BackOff())
     assert _exploration_problems(msgspec.structs.replace(PENDULUM, selection=synthetic)) == []

@@ -32,7 +32,7 @@ def collect_problems(name: str, *overrides: str) -> list[str]:
 
 @pytest.fixture
 def local_run(tmp_path: Path) -> Path:
-    """A run with rigs and tasks of its own beside it."""
+    """A run with its own rigs and tasks next to it."""
     (tmp_path / "rigs").mkdir()
     (tmp_path / "tasks").mkdir()
     rig = find_config("pendulum", "rigs").read_text().replace("name: pendulum", "name: mine")
@@ -54,20 +54,20 @@ def test_shipped_runs_rigs_and_tasks_are_found_by_name() -> None:
             assert find_config(name, folder).is_file()
 
 
-def test_an_unknown_run_gives_the_known_ones() -> None:
+def test_an_unknown_run_is_reported_with_the_known_ones() -> None:
     (problem,) = collect_problems("pendulun")
     expected = "pendulun:1:1: no 'pendulun' (did you mean 'pendulum'?)"
     assert problem == f"{expected}; shipped with Onrig: {', '.join(shipped_names())}"
 
 
 @pytest.mark.parametrize("name", ["nowhere.yaml", "folder/pendulum", "./x.yaml", ""])
-def test_a_path_that_leads_nowhere_is_refused(name: str) -> None:
+def test_a_path_to_nothing_is_refused(name: str) -> None:
     (problem,) = collect_problems(name)
     assert ("no file" if name else "the name of the file is empty") in problem
 
 
 @pytest.mark.parametrize("key", ["rig", "task"])
-def test_an_unknown_rig_or_task_is_told_where_it_is_named_with_the_known_ones(local_run: Path, key: str) -> None:
+def test_an_unknown_rig_or_task_is_reported_where_it_is_named_with_the_known_ones(local_run: Path, key: str) -> None:
     names = {"rig": "mine", "task": "mine"} | {key: "yours"}
     local_run.write_text(RUN.format(**names))
     line = 1 if key == "rig" else 2
@@ -78,19 +78,19 @@ def test_an_unknown_rig_or_task_is_told_where_it_is_named_with_the_known_ones(lo
     ]
 
 
-def test_rigs_and_tasks_beside_the_run_come_before_shipped_ones(local_run: Path) -> None:
+def test_rigs_and_tasks_next_to_the_run_precede_shipped_ones(local_run: Path) -> None:
     assert load_run(str(local_run)).rig.name == "mine"
     (local_run.parent / "rigs" / "pendulum.yaml").write_text((local_run.parent / "rigs" / "mine.yaml").read_text())
     local_run.write_text(RUN.format(rig="pendulum", task="swingup"))
     assert load_run(str(local_run)).rig.name == "mine"
 
 
-def test_a_rig_may_be_named_by_its_path_from_the_run_on(local_run: Path) -> None:
+def test_a_rig_may_be_named_by_a_path_relative_to_the_run(local_run: Path) -> None:
     local_run.write_text(RUN.format(rig="rigs/mine.yaml", task="mine"))
     assert load_run(str(local_run)).rig.name == "mine"
 
 
-def test_a_rig_may_stand_in_the_run_itself(local_run: Path) -> None:
+def test_a_rig_may_be_inlined_in_the_run(local_run: Path) -> None:
     config = load_run(str(local_run))
     save_resolved(config, local_run)
     assert load_run(str(local_run)) == config
@@ -99,7 +99,7 @@ def test_a_rig_may_stand_in_the_run_itself(local_run: Path) -> None:
 # -- problems in their own files ---------------------------------------------------------------------------------------
 
 
-def test_a_wrong_type_in_a_named_rig_is_told_in_the_rig_s_file(local_run: Path) -> None:
+def test_a_wrong_type_in_a_named_rig_is_reported_in_the_rigs_file(local_run: Path) -> None:
     rig = local_run.parent / "rigs" / "mine.yaml"
     rig.write_text(rig.read_text().replace("lease_periods: 5", "lease_periods: five"))
     (problem,) = collect_problems(str(local_run))
@@ -108,7 +108,7 @@ def test_a_wrong_type_in_a_named_rig_is_told_in_the_rig_s_file(local_run: Path) 
     assert "expected a whole number, such as 10, got 'five'" in problem
 
 
-def test_a_task_that_does_not_fit_the_rig_is_told_in_the_task_s_file(local_run: Path) -> None:
+def test_a_task_that_does_not_match_the_rig_is_reported_in_the_tasks_file(local_run: Path) -> None:
     task = local_run.parent / "tasks" / "mine.yaml"
     task.write_text(task.read_text().replace("folded: [angle]", "folded: [angel]"))
     (problem,) = collect_problems(str(local_run))
@@ -118,7 +118,7 @@ def test_a_task_that_does_not_fit_the_rig_is_told_in_the_task_s_file(local_run: 
     assert "task.reward.folded[0]" in problem
 
 
-def test_the_problems_of_all_files_and_sections_are_told_together(local_run: Path) -> None:
+def test_the_problems_of_all_files_and_sections_are_reported_together(local_run: Path) -> None:
     rig, task = local_run.parent / "rigs" / "mine.yaml", local_run.parent / "tasks" / "mine.yaml"
     rig.write_text(rig.read_text().replace("lease_periods: 5", "lease: 5"))
     task.write_text(task.read_text().replace("episode_s: 4.0", "episode_s: true"))
@@ -144,7 +144,7 @@ def test_overrides_reach_into_a_named_rig_and_task() -> None:
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_another_rig_can_be_named_and_changed_at_once_in_any_order(order: int) -> None:
+def test_a_rig_can_be_replaced_and_changed_at_once_in_any_order(order: int) -> None:
     config = load_run("pendulum", ["rig=pendulum-hardware", "rig.lease_periods=3"][::order])
     assert (config.rig.name, config.rig.lease_periods) == ("pendulum-hw", 3)
 
@@ -170,7 +170,7 @@ def test_a_section_can_be_replaced_as_a_whole() -> None:
         ("ratehz=3", "unknown key 'ratehz' (did you mean 'rate_hz'?)"),
     ],
 )
-def test_a_problem_with_an_override_is_told_at_the_override(override: str, message: str) -> None:
+def test_a_problem_with_an_override_is_reported_at_the_override(override: str, message: str) -> None:
     problems = collect_problems("pendulum", override)
     assert any(t.startswith(f"--set {override}:1:1: ") and message in t for t in problems), problems
 
@@ -214,13 +214,15 @@ def test_a_resolved_run_is_checked_again(tmp_path: Path) -> None:
         (Selection("FULL[Uniform]", capacity_bytes=10**9), 100_000),
     ],
 )
-def test_the_capacity_is_what_was_asked_or_the_papers_or_the_whole_run(selection: Selection, capacity: int) -> None:
+def test_the_capacity_is_the_requested_one_or_the_papers_or_that_of_the_complete_run(
+    selection: Selection, capacity: int
+) -> None:
     assert capacity_of(msgspec.structs.replace(PENDULUM, selection=selection)) == capacity
 
 
 @pytest.mark.parametrize("strategy", ["FIFO[Uniform]", "Resv[Uniform]", "TDE(1.0)[PER]", "Expl(1.0)[PER]"])
 @pytest.mark.parametrize("write_probability", [1.0, 0.5])
-def test_a_capacity_in_bytes_leaves_room_for_what_lies_beside_the_rows(strategy: str, write_probability: float) -> None:
+def test_a_capacity_in_bytes_leaves_room_for_data_other_than_the_rows(strategy: str, write_probability: float) -> None:
     selection = Selection(strategy, capacity_bytes=1_000_000, write_probability=write_probability)
     capacity = capacity_of(msgspec.structs.replace(PENDULUM, selection=selection))
     parsed = parse_strategy(strategy)

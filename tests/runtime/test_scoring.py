@@ -28,7 +28,7 @@ def test_normalized_performance_is_0_for_random_and_1_for_the_reference() -> Non
     assert math.isnan(score)
 
 
-def test_falling_early_is_never_better_than_living_on_as_the_random_controller_does() -> None:
+def test_falling_early_is_never_better_than_continuing_like_the_random_controller() -> None:
     survival_score = normalized(TERMINATING, 10 * -43.1 + 190 * -163.51, 200)
     cut_off_reward = compile_cut_off_reward(TERMINATING, RIG)((0.0, 15.1))
     assert cut_off_reward == -163.51
@@ -40,13 +40,13 @@ def test_falling_early_is_never_better_than_living_on_as_the_random_controller_d
 
 
 def task_with_terminations(*terms: float, **ends: Outside) -> Task:
-    """The pendulum with what terms pay at every end, and named ends."""
+    """The pendulum with terms that reward every end, and named ends."""
     terminal_terms: dict[str, RewardTerm] = {f"end{i}": Terminal(reward) for i, reward in enumerate(terms)}
     reward = msgspec.structs.replace(TASK.reward, terms=terminal_terms or UNSET)
     return msgspec.structs.replace(TASK, reward=reward, terminations=ends)
 
 
-def test_a_step_not_lived_counts_as_the_end_that_came_paid_if_that_is_less_than_random() -> None:
+def test_a_step_not_lived_counts_as_the_reward_of_the_end_if_that_is_less_than_random() -> None:
     ends = {
         "fallen": Outside("velocity", -15.0, 15.0, reward=-500.0),
         "arrived": Outside("angle", -3.0, 3.0, reward=50.0),
@@ -63,7 +63,7 @@ def test_a_step_not_lived_counts_as_the_end_that_came_paid_if_that_is_less_than_
     assert cut_off_reward((0.0, 15.0)) == -500.0, "where rounding hides which end it was, it is the worst"
 
 
-def test_an_early_end_is_weighed_by_what_the_best_end_pays() -> None:
+def test_an_early_end_is_weighted_by_the_reward_of_the_best_end() -> None:
     ends = {
         "fallen": Outside("velocity", -15.0, 15.0, reward=-500.0),
         "arrived": Outside("angle", -3.0, 3.0, reward=50.0),
@@ -89,7 +89,7 @@ def test_under_costs_alone_an_early_end_pays() -> None:
     assert end.typical_return == pytest.approx(-163.51 * weight)
     worst_reward = compile_reward(TERMINATING, RIG)(
         (0.0, 15.0), (3.0,)
-    )  # upside down, as fast as the task lets it, at full voltage
+    )  # upside down, as fast as the task allows, at full voltage
     assert end.worst_return == pytest.approx(worst_reward * weight)
     assert end.is_profitable
 
@@ -98,7 +98,7 @@ def test_under_costs_alone_an_early_end_pays() -> None:
     ("alive", "terminal", "is_profitable"),
     [(UNSET, -4000.0, False), (UNSET, -3000.0, True), (200.0, UNSET, True), (200.0, -3000.0, True)],
 )
-def test_an_end_pays_unless_its_reward_is_below_that_of_living_on(
+def test_an_end_pays_unless_its_reward_is_below_that_of_continuing(
     alive: float | msgspec.UnsetType, terminal: float | msgspec.UnsetType, is_profitable: bool
 ) -> None:
     reward = msgspec.structs.replace(TASK.reward, alive=alive, terminal=terminal)
@@ -107,14 +107,14 @@ def test_an_end_pays_unless_its_reward_is_below_that_of_living_on(
     )
 
 
-def test_without_references_living_on_is_as_the_start_is() -> None:
+def test_without_references_continuing_is_valued_like_the_start() -> None:
     raw = msgspec.structs.replace(TERMINATING, normalization=None)
     reward = compile_reward(raw, RIG)([middle_start(raw.start)["angle"], middle_start(raw.start)["velocity"]], (0.0,))
     end = early_end(raw, RIG, STEPS, GAMMA)
     assert end.typical_return == pytest.approx(reward * (1 - GAMMA**STEPS) / (1 - GAMMA))
 
 
-def test_being_alive_counts_for_living_on() -> None:
+def test_the_alive_reward_counts_for_continuing() -> None:
     reward = msgspec.structs.replace(TASK.reward, alive=200.0)
     raw = msgspec.structs.replace(TERMINATING, normalization=None, reward=reward)
     assert not early_end(raw, RIG, STEPS, GAMMA).is_profitable

@@ -21,7 +21,7 @@ START_ROWS: tuple[Start, ...] = ({"angle": 0.0, "velocity": 0.0}, {"angle": (1.0
 
 
 @given(seed=st.integers(0, 2**64 - 1))
-def test_a_start_is_drawn_from_its_interval_by_the_reset_s_seed(seed: int) -> None:
+def test_a_start_is_drawn_from_its_interval_by_the_seed_of_the_reset(seed: int) -> None:
     start = draw_start(INTERVAL, seed)
     assert start == draw_start(INTERVAL, seed)
     assert -0.2 <= start["angle"] <= 0.2
@@ -30,13 +30,13 @@ def test_a_start_is_drawn_from_its_interval_by_the_reset_s_seed(seed: int) -> No
     assert listed_start == START_ROWS[0] or (1.0 <= listed_start["angle"] <= 2.0 and listed_start["velocity"] == -1.0)
 
 
-def test_episodes_differ_and_those_of_evaluations_have_a_stream_of_their_own() -> None:
+def test_episodes_differ_and_those_of_evaluations_have_their_own_stream() -> None:
     seeds = [device_seed(3, role, e) for role in (Role.PLANT_TRAIN, Role.PLANT_EVAL) for e in range(1, 21)]
     assert len({draw_start(INTERVAL, seed)["angle"] for seed in seeds}) == 40
     assert {draw_start(START_ROWS, seed)["velocity"] for seed in seeds} == {0.0, -1.0}
 
 
-def test_numbers_stay_numbers() -> None:
+def test_fixed_numbers_remain_fixed() -> None:
     start = PENDULUM.task.start
     assert not are_starts_random(start)
     assert draw_start(start, 5) == draw_start(start, 6) == middle_start(start) == start
@@ -78,14 +78,14 @@ INVALID_STARTS = {
 
 
 @pytest.mark.parametrize("name", INVALID_STARTS)
-def test_a_start_that_cannot_be_is_refused_with_its_place(name: str) -> None:
+def test_an_impossible_start_is_refused_with_its_place(name: str) -> None:
     overrides, message = INVALID_STARTS[name]
     with pytest.raises(ConfigError) as error:
         load_run("pendulum", overrides)
     assert message in str(error.value)
 
 
-def test_the_twin_starts_where_the_seed_of_its_reset_says() -> None:
+def test_the_twin_starts_where_its_reset_seed_says() -> None:
     config = load_run("pendulum", ["task.start={angle: [-0.2, 0.2], velocity: 0}"])
     device = TwinDevice(config.rig, TwinOptions(plant=Pendulum()), config.task.all_starts, time_scale=0.0)
     device.handle(m.encode_request(m.Request(1, Op.CONFIGURE, m.CONFIGURE_LAYOUT.pack(config.period_us, 5))))
@@ -95,7 +95,7 @@ def test_the_twin_starts_where_the_seed_of_its_reset_says() -> None:
         assert device.plant_state == tuple(draw_start(INTERVAL, seed).values())
 
 
-def test_the_ends_of_every_interval_are_among_the_corners_however_many_there_are() -> None:
+def test_the_corners_include_the_ends_of_every_interval_however_many_there_are() -> None:
     corners = [start for _, start in extreme_starts({f"x{i}": (-0.1, 5.0) for i in range(9)})]
     assert len(corners) <= 66
     for name in corners[0]:

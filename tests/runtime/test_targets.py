@@ -43,7 +43,7 @@ def values(target: Target, seed: int = 0, steps: int = 50) -> list[float]:
 
 @pytest.mark.parametrize("name", TARGETS)
 @given(seed=st.integers(0, 1000))
-def test_values_lie_in_the_span_and_are_those_of_the_generator(name: str, seed: int) -> None:
+def test_values_are_within_the_span_and_match_the_generator(name: str, seed: int) -> None:
     target = TARGETS[name]
     assert list(target.problems()) == []
     low, high = target.span()
@@ -54,7 +54,7 @@ def test_values_lie_in_the_span_and_are_those_of_the_generator(name: str, seed: 
     assert longer_values[:51] == drawn_values, "the values of a step do not depend on the episode's length"
 
 
-def test_a_drawn_value_and_a_choice_hold_for_the_episode_and_differ_between_episodes() -> None:
+def test_a_drawn_value_and_a_choice_are_constant_within_an_episode_and_differ_between_episodes() -> None:
     for name in ("drawn", "choice"):
         assert {len(set(values(TARGETS[name], seed))) for seed in range(20)} == {1}
     assert len({values(TARGETS["drawn"], seed)[0] for seed in range(20)}) == 20
@@ -69,7 +69,7 @@ def test_levels_change_at_the_samples_of_their_times() -> None:
     )
 
 
-def test_a_sine_and_a_table_are_their_formulas() -> None:
+def test_a_sine_and_a_table_match_their_formulas() -> None:
     sine = Sine(amplitude=2.0, frequency_hz=1.5, offset=0.5, phase_rad=0.3)
     expected = [0.5 + 2.0 * math.sin(2.0 * math.pi * 1.5 * k * PERIOD_S + 0.3) for k in range(51)]
     np.testing.assert_allclose(values(sine), expected, rtol=1e-12)
@@ -97,7 +97,7 @@ INVALID_TARGETS: dict[str, tuple[object, str]] = {
 
 
 @pytest.mark.parametrize("name", INVALID_TARGETS)
-def test_a_target_that_gives_no_values_is_refused_with_its_place(name: str) -> None:
+def test_a_target_without_values_is_refused_with_its_place(name: str) -> None:
     target, message = INVALID_TARGETS[name]
     targets = {"voltage": {"kind": "drawn", "low": 0, "high": 1}} if not target else {"ref": target}
     with pytest.raises(ConfigError) as error:
@@ -109,7 +109,7 @@ TARGET_OVERRIDE = "task.targets={angle_ref: {kind: drawn, low: -3, high: 3}}"
 REWARD_OVERRIDE = "task.reward.terms={near: {kind: distance, observation: angle, weight: 1, target: angle_ref}}"
 
 
-def test_targets_are_signals_after_the_rig_s_own_and_no_file_has_them_twice(tmp_path: Path) -> None:
+def test_targets_are_signals_after_the_rigs_own_and_occur_only_once_in_each_file(tmp_path: Path) -> None:
     config = load_run(
         "pendulum", [TARGET_OVERRIDE, REWARD_OVERRIDE, "rig.previous_command=true", "limits.predicted=null"]
     )
@@ -124,7 +124,7 @@ def test_targets_are_signals_after_the_rig_s_own_and_no_file_has_them_twice(tmp_
     assert to_plain_data(config)["rig"] == msgspec.to_builtins(PENDULUM.rig) | {"previous_command": True}
 
 
-def test_the_signals_are_those_of_the_task_that_a_configuration_has() -> None:
+def test_the_signals_include_the_targets_of_the_configured_task() -> None:
     config = load_run("pendulum", [TARGET_OVERRIDE])
     other = {"speed_ref": Sine(amplitude=1.0, frequency_hz=1.0, observation="velocity")}
     with_other_targets = msgspec.structs.replace(config, task=msgspec.structs.replace(config.task, targets=other))
@@ -135,7 +135,7 @@ def test_the_signals_are_those_of_the_task_that_a_configuration_has() -> None:
     assert without_targets.rig == PENDULUM.rig
 
 
-def test_a_task_s_inputs_may_leave_a_target_out() -> None:
+def test_a_tasks_inputs_may_omit_a_target() -> None:
     config = load_run(
         "pendulum", [TARGET_OVERRIDE, "task.inputs=[{observation: angle}, {observation: angle_ref, lag: 1}]"]
     )
@@ -143,7 +143,7 @@ def test_a_task_s_inputs_may_leave_a_target_out() -> None:
 
 
 @pytest.mark.parametrize("file", ["task.yaml", "run.yaml"])
-def test_a_table_is_read_from_next_to_the_task_and_is_then_part_of_the_run(tmp_path: Path, file: str) -> None:
+def test_a_table_is_read_from_next_to_the_task_and_becomes_part_of_the_run(tmp_path: Path, file: str) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "table.csv").write_text(TABLE)
@@ -179,7 +179,7 @@ def test_a_table_is_read_from_next_to_the_task_and_is_then_part_of_the_run(tmp_p
         ("t,value\n0\n", "line 2: expected two numbers"),
     ],
 )
-def test_a_table_that_cannot_be_read_names_its_line(content: str, expected_message: str) -> None:
+def test_an_unreadable_table_names_its_line(content: str, expected_message: str) -> None:
     ((path, message),) = Csv(file="table.csv", content=content).problems()
     assert (path, message) == ("file", f"table.csv: {expected_message}")
 
@@ -188,7 +188,7 @@ def episode_targets_of(config: RunConfig) -> EpisodeTargets:
     return EpisodeTargets(config.task, config.rig, config.period_us, steps=50)
 
 
-def test_each_target_of_each_episode_has_a_stream_of_its_own() -> None:
+def test_each_target_of_each_episode_has_its_own_stream() -> None:
     config = load_run(
         "pendulum", ["task.targets={a: {kind: drawn, low: 0, high: 1}, b: {kind: drawn, low: 0, high: 1}}"]
     )
@@ -231,7 +231,7 @@ def test_the_distance_of_an_angle_is_the_shorter_way_round(x: float, target: flo
         ({"target": "velocity"}, "'velocity' is in 'rad/s', but 'angle' is in 'rad'"),
     ],
 )
-def test_a_distance_names_a_target_of_its_unit(term: dict[str, object], message: str) -> None:
+def test_a_distance_requires_a_target_of_its_unit(term: dict[str, object], message: str) -> None:
     reward_terms = {"near": {"kind": "distance", "observation": "angle", "weight": 1, **term}}
     with pytest.raises(ConfigError) as error:
         load_run("pendulum", [TARGET_OVERRIDE, f"task.reward.terms={msgspec.json.encode(reward_terms).decode()}"])
@@ -253,11 +253,11 @@ class Broken(Target, frozen=True, tag="broken"):
 
 
 @pytest.mark.parametrize(("value", "message"), [(math.nan, "non-finite"), (math.inf, "no such level")])
-def test_a_target_that_gives_no_numbers_is_named(value: float, message: str) -> None:
+def test_a_target_with_non_finite_values_is_named(value: float, message: str) -> None:
     with pytest.raises(TargetFailed, match=f"of kind 'broken' .*{message}"):
         values(Broken(value=value))
 
 
-def test_levels_cannot_be_drawn_more_often_than_they_could_ever_matter() -> None:
+def test_levels_cannot_be_drawn_more_often_than_they_could_matter() -> None:
     with pytest.raises(msgspec.ValidationError, match=r"0\.001"):
         msgspec.convert({"kind": "steps", "low": 0.0, "high": 1.0, "every_s": 1e-12}, Steps)

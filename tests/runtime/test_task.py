@@ -62,7 +62,7 @@ def test_velocity_beyond_its_range_is_not_clipped() -> None:
     assert reward((math.pi, 57.0), (0.0,)) == pytest.approx(-57.0)
 
 
-def test_magman_reward_ignores_the_currents_and_charges_a_wall_once() -> None:
+def test_the_magman_reward_ignores_the_currents_and_charges_a_wall_once() -> None:
     reward = compile_reward(POSITIONING, MAGMAN)
     assert reward((0.035, 0.0), (0.6, 0.6, 0.6, 0.6)) == 0.0
     assert reward((0.045, -0.1), (0.0,) * 4) == pytest.approx(-1.5)
@@ -74,7 +74,7 @@ def test_magman_reward_ignores_the_currents_and_charges_a_wall_once() -> None:
 @pytest.mark.parametrize(("rig", "task"), [(PENDULUM, SWINGUP), (MAGMAN, POSITIONING)], ids=["pendulum", "magman"])
 @settings(max_examples=50)
 @given(data=st.data())
-def test_batched_reward_equals_the_scalar_one_bit_for_bit(data: st.DataObject, rig: Rig, task: Task) -> None:
+def test_the_batched_reward_equals_the_scalar_one_bit_for_bit(data: st.DataObject, rig: Rig, task: Task) -> None:
     shape = data.draw(hnp.array_shapes(max_dims=2, max_side=3))
     values = st.floats(-100.0, 100.0) | st.sampled_from([-0.035, 0.105, math.pi, -math.pi, 0.0])
     x = data.draw(hnp.arrays(np.float64, (*shape, len(rig.observations)), elements=values))
@@ -119,7 +119,7 @@ def test_being_alive_is_rewarded_in_every_step_and_an_end_once() -> None:
     assert batch.tolist() == [terminating_reward(inside_state, action), terminating_reward(outside_state, action)]
 
 
-def test_without_them_the_reward_in_the_tick_is_the_same_function() -> None:
+def test_without_terms_the_reward_in_the_tick_is_the_same_function() -> None:
     assert compile_base_reward(SWINGUP, PENDULUM).__name__ == "distance"
     assert compile_base_reward(TERMINATING, PENDULUM).__name__ == "reward"
 
@@ -200,7 +200,7 @@ def test_structural_errors_are_refused_on_conversion(invalid_fields: dict[str, o
 
 
 @given(st.lists(st.tuples(*[st.floats(-50, 50) | st.just(math.nan)] * 2), min_size=1, max_size=9))
-def test_the_batched_end_of_an_episode_is_the_ticks(observations: list[tuple[float, float]]) -> None:
+def test_the_batched_termination_equals_that_of_the_tick(observations: list[tuple[float, float]]) -> None:
     for task in (SWINGUP, changed_task(terminate={"velocity": (-20.0, 20.0), "angle": (-1.0, 9.0)})):
         is_terminal, are_terminal = compile_termination(task, PENDULUM), batched_termination(task, PENDULUM)
         assert are_terminal(np.array(observations)).tolist() == [is_terminal(o) for o in observations]

@@ -26,7 +26,7 @@ def with_terminations(**terminations: Termination) -> RunConfig:
     return msgspec.structs.replace(PENDULUM, task=task)
 
 
-def test_bounds_and_conditions_end_an_episode_alike_for_one_and_for_many() -> None:
+def test_bounds_and_conditions_end_single_and_batched_episodes_alike() -> None:
     task = msgspec.structs.replace(
         with_terminations(fast=Outside("velocity", -5.0, 5.0), far=DefectiveTermination()).task,
         terminate={"angle": (-3.0, 3.0)},
@@ -38,7 +38,7 @@ def test_bounds_and_conditions_end_an_episode_alike_for_one_and_for_many() -> No
     assert not PENDULUM.task.may_terminate
 
 
-def test_a_terminal_reward_may_rely_on_a_condition() -> None:
+def test_a_terminal_reward_may_depend_on_a_condition() -> None:
     task = with_terminations(far=DefectiveTermination()).task
     task = msgspec.structs.replace(task, reward=msgspec.structs.replace(task.reward, terminal=-1.0))
     assert task_problems(task, RIG) == []
@@ -66,7 +66,7 @@ def contradiction_detail(tick: Tick) -> str:
     ("defect", "message"),
     [("raises", "raises KeyError: 'table'"), ("infinite", "expected true or false, got .*inf")],
 )
-def test_a_condition_that_fails_ends_the_episode_with_a_fault_that_nothing_re_arms(defect: str, message: str) -> None:
+def test_a_failing_condition_ends_the_episode_with_a_fault_that_cannot_be_rearmed(defect: str, message: str) -> None:
     tick, terminated, is_over = complete_transition(with_terminations(mine=DefectiveTermination(defect)))
     assert (terminated, is_over) == (False, True)
     assert contradiction_detail(tick).startswith("the termination 'mine' ")
@@ -74,7 +74,7 @@ def test_a_condition_that_fails_ends_the_episode_with_a_fault_that_nothing_re_ar
     assert FAULTS[FaultName.TICK_CODE_FAILED].rearm is Rearm.NEVER
 
 
-def test_an_overrun_counts_in_real_time_alone() -> None:
+def test_an_overrun_counts_only_in_real_time() -> None:
     tick, _, is_over = complete_transition(with_terminations(mine=DefectiveTermination()), [0, 2_000_001])
     assert is_over
     assert contradiction_detail(tick) == "the termination 'mine' took 2000 us; its budget is 2000 us"
@@ -84,7 +84,7 @@ def test_an_overrun_counts_in_real_time_alone() -> None:
     assert (tick.contradiction, is_over) == (None, False)
 
 
-def test_an_input_that_fails_ends_the_episode_at_once_and_shows_nothing_else() -> None:
+def test_a_failing_input_ends_the_episode_at_once_and_hides_everything_else() -> None:
     inputs = (PolicyInput("angle", DefectiveTransform("infinite")),)
     config = msgspec.structs.replace(PENDULUM, task=msgspec.structs.replace(PENDULUM.task, inputs=inputs))
     tick = Tick(config)

@@ -1,4 +1,4 @@
-"""Pieces of a task as another package brings them, sound and broken ones."""
+"""Pieces of a task as provided by another package, valid and broken ones."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class DefectiveTransform(InputTransform, frozen=True, tag="form"):
 
 
 class DefectiveDrive:
-    """Brings the action of ``defect`` to every observation."""
+    """Applies the action of ``defect`` to every observation."""
 
     opposed: float | None = None
 

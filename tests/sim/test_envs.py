@@ -28,14 +28,14 @@ def make(id_: str, **kwargs: Any) -> TwinEnv:
 
 
 @pytest.mark.parametrize("id_", IDS)
-def test_gymnasium_finds_nothing_to_complain_of(id_: str) -> None:
+def test_gymnasium_reports_no_problems(id_: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(make(id_))
 
 
 @pytest.mark.parametrize("id_", IDS)
-def test_a_noisy_environment_is_as_reproducible(id_: str) -> None:
+def test_a_noisy_environment_is_also_reproducible(id_: str) -> None:
     kind = "pendulum" if "Pendulum" in id_ else "magman"
     check_env(make(id_, twin={"plant": {"kind": kind}, "sensor_noise": 0.02, "actuator_noise": 0.02}))
 
@@ -117,7 +117,7 @@ def test_an_action_that_is_not_finite_is_refused(bad: float) -> None:
         env.step(np.array([bad], np.float32))
 
 
-def test_a_plant_that_diverges_ends_in_an_error_and_not_in_zeros() -> None:
+def test_a_diverging_plant_raises_an_error_instead_of_returning_zeros() -> None:
     env = make(IDS[0], twin={"plant": {"kind": "pendulum", "resistance": 1e-4}})
     env.reset(seed=0)
 
@@ -148,7 +148,7 @@ def test_an_impossible_rate_is_refused(rate_hz: float) -> None:
         TwinEnv("pendulum", "swingup", PENDULUM, rate_hz=rate_hz)
 
 
-def test_an_unknown_name_lists_what_there_is() -> None:
+def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(FileNotFoundError, match="magman, pendulum"):
         TwinEnv("pendulm", "swingup", PENDULUM)
 
@@ -166,7 +166,7 @@ def test_rig_and_task_may_be_files(tmp_path: Path) -> None:
     assert env.observation_space.contains(observation)
 
 
-def test_an_environment_shows_what_the_task_lets_policies_see() -> None:
+def test_an_environment_shows_the_inputs_of_the_tasks_policies() -> None:
     env = TwinEnv("pendulum", "swingup-hidden", PENDULUM)
     assert env.observation_space.shape == (4,)
     first, info = env.reset(seed=0)
@@ -179,7 +179,7 @@ def test_an_environment_shows_what_the_task_lets_policies_see() -> None:
         before = seen
 
 
-def test_a_seed_decides_the_start_and_the_targets_of_an_episode() -> None:
+def test_a_seed_determines_the_start_and_the_targets_of_an_episode() -> None:
     task = msgspec.structs.replace(
         make(IDS[0]).task,
         start={"angle": (-0.5, 0.5), "velocity": 0.0},

@@ -7,8 +7,8 @@ import numpy as np
 from onrig.sim.pendulum_star import MIN_UPRIGHT_STEPS, PendulumStar
 
 
-def test_only_what_stays_upright_for_more_than_twenty_steps_is_rewarded() -> None:
-    env = PendulumStar(g=0.0)  # without gravity it stays where it is put
+def test_only_staying_upright_for_more_than_twenty_steps_is_rewarded() -> None:
+    env = PendulumStar(g=0.0)  # without gravity it stays where it is placed
     env.reset(seed=0)
     rewards = []
     for angle_rad in [0.9, *[1.0] * 25, 1.1, *[-1.0 + 2.0 * math.pi] * 22]:

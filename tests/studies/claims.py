@@ -22,7 +22,7 @@ from onrig.tools.reports.results import Result, read_experiment, rows_of_common_
 DATA: Final = Path("docs/experiments/data/de-bruin-2018")
 PAGE: Final = Path("docs/experiments/de-bruin-2018-claims.md")
 SAME: Final = 0.05
-"""Two strategies do equally well if the interval of their difference lies within this, of 1."""
+"""Two strategies are equally good if the interval of their difference lies within this."""
 _SMOOTH: Final = 20
 """Episodes over which a peak is averaged, as in the curves."""
 _PAPERS_TRIALS: Final = 50
@@ -41,7 +41,7 @@ _FASTER: Final[Mapping[Plant, tuple[str, float]]] = {"pendulum": ("pendulum-hw",
 
 
 class Comparison(NamedTuple):
-    """One strategy against another, with the paper's claim about ``measure``: more, less, or the same."""
+    """One strategy compared with another, and the paper's claim about ``measure``: more, less, or the same."""
 
     plant: Plant
     setting: Setting

@@ -1,4 +1,4 @@
-"""How often 95 % intervals over trials cover what they are of: ``python -m tests.studies.coverage`` (some seconds).
+"""How often 95 % intervals over trials cover the true value: ``python -m tests.studies.coverage`` (some seconds).
 
 Prints the table of docs/methods.md: intervals of the median, and percentile bootstraps of the mean next to them.
 """
@@ -35,11 +35,11 @@ SCORES: Final[dict[str, Draw]] = {
     "one in four fails": _failing(0.25),
     "two in five fail": _failing(0.4),
 }
-"""Final scores of trials that occur here: what learns ends at 0.95 ± 0.02, what fails between 0 and 0.4."""
+"""Final scores as they occur here: trials that learn end at 0.95 ± 0.02, others between 0 and 0.4."""
 
 
 def covered(draw: Draw, trials: int, samples: int, seed: int) -> float:
-    """Share of ``samples`` of so many trials whose interval covers the true median."""
+    """Share of ``samples`` samples whose interval covers the true median."""
     rng = np.random.default_rng(seed)
     true = np.median(draw(rng, (400_000,)))
     band = curve_bounds(draw(rng, (trials, samples)))
@@ -47,7 +47,7 @@ def covered(draw: Draw, trials: int, samples: int, seed: int) -> float:
 
 
 def covered_by_percentiles(draw: Draw, trials: int, samples: int, seed: int) -> float:
-    """The same of the true mean and percentiles of bootstrapped means."""
+    """The same for the true mean and percentiles of bootstrapped means."""
     rng = np.random.default_rng(seed)
     true = draw(rng, (400_000,)).mean()
     weights = rng.multinomial(trials, np.full(trials, 1 / trials), size=_RESAMPLES) / trials

@@ -1,9 +1,8 @@
-"""What the examples of ``docs/examples`` learn: ``python -m tests.studies.examples motor [--seeds N] [--set a.b=c]``.
+"""Learning of the examples of ``docs/examples``: ``python -m tests.studies.examples motor [--seeds N] [--set a.b=c]``.
 
-Each seed is a run in lockstep as its owner starts it, whose last policy then has 20 evaluation episodes with starts and
-targets that it has not met.  An episode succeeds by the example's own measure, a seed if 18 of its 20 episodes do.
-``--trials`` takes the trials of ``experiment.yaml`` instead, without their shield and all in one process: a minute or
-two.
+Each seed is a lockstep run as a user would start it; its last policy then has 20 evaluation episodes with new starts
+and targets.  An episode succeeds by the example's own measure, a seed if 18 of its 20 episodes do.  ``--trials`` uses
+the trials of ``experiment.yaml`` instead, without their shield and all in one process: a minute or two.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ EXAMPLES: Final = Path("docs/examples")
 EPISODES: Final = 20
 SUCCESSES: Final = 18
 _OTHER_SEEDS: Final = 1000
-"""Added to a run's seed: starts and targets that its own evaluations have not had."""
+"""Added to a run's seed: starts and targets that did not occur in its own evaluations."""
 
 
 class Episode(NamedTuple):
@@ -51,11 +50,11 @@ class Episode(NamedTuple):
     signals: dict[str, NDArray[np.float64]]
     rate_hz: float
     lived: bool
-    """To the end of the episode."""
+    """From here to the end of the episode."""
 
 
 def _followed(e: Episode) -> tuple[bool, float]:
-    """Largest error from 0.5 s after each change of the target on, as a share of the 100 rad/s that targets reach."""
+    """Largest error later than 0.5 s after each change of the target, relative to their maximum of 100 rad/s."""
     error = np.abs(e.signals["speed"] - e.signals["speed_ref"]) / 100.0
     settled, second = round(0.5 * e.rate_hz), round(e.rate_hz)
     worst = max(float(error[k + settled + 1 : k + second].max()) for k in range(0, len(error) - second, second))
@@ -63,19 +62,19 @@ def _followed(e: Episode) -> tuple[bool, float]:
 
 
 def _stood(e: Episode) -> tuple[bool, float]:
-    """Seconds that the pole stood."""
+    """Time for which the pole was upright, s."""
     return e.lived, (len(e.signals["angle"]) - 1) / e.rate_hz
 
 
 def _placed(e: Episode) -> tuple[bool, float]:
-    """Largest distance from the place in the episode's last second, m."""
+    """Largest distance from the target position in the last second of the episode, m."""
     last = round(e.rate_hz)
     worst = float(np.abs(e.signals["position"] - e.signals["place"])[-last:].max())
     return worst <= 0.005, worst
 
 
 def _both_stood(e: Episode) -> tuple[bool, float]:
-    """Seconds that both poles stood."""
+    """Time for which both poles were upright, s."""
     return e.lived, (len(e.signals["position"]) - 1) / e.rate_hz
 
 
@@ -105,14 +104,14 @@ def evaluations(config: RunConfig, policy: Path, seed: int) -> list[Episode]:
 
 def learn(config: Path, seed: int, settings: list[str], folder: Path) -> None:
     """One run in lockstep; raises CalledProcessError."""
-    quiet = ("log.mcap=false", "checkpoint_s=3600")  # costs time, and changes nothing of what is learned
+    quiet = ("log.mcap=false", "checkpoint_s=3600")  # costs time, and has no effect on learning
     sets = [word for setting in (f"seed={seed}", *quiet, *settings) for word in ("--set", setting)]
     command = [sys.executable, "-m", "onrig.tools.cli", "run", str(config), "--run-dir", str(folder), *sets]
     subprocess.run(command, check=True, capture_output=True, text=True)
 
 
 def trials(example: str, seeds: range, settings: list[str]) -> Iterator[list[Episode]]:
-    """Evaluations of each seed's trial, all trained side by side."""
+    """Evaluations of each seed's trial, all trained in one batch."""
     spec = load_spec(EXAMPLES / example / "experiment.yaml")
     given = dict(setting.split("=", 1) for setting in settings)
     values = {**spec.spec.set, **{name: yaml.safe_load(value) for name, value in given.items()}}
@@ -160,7 +159,7 @@ def runs(path: Path, seeds: range, settings: list[str]) -> Iterator[list[Episode
 
 
 def main() -> int:
-    """Judge the seeds of one example; returns 0 where 9 of 10 succeed."""
+    """Judge the seeds of one example; returns 0 if 9 of 10 succeed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("example", choices=sorted(MEASURES))
     parser.add_argument("--seeds", type=int, default=10)

@@ -1,7 +1,7 @@
-"""All figures and tables with results in the five papers: spec, share that has been run, page, data.
+"""All figures and tables with results in the five papers: spec, completed share, page, data.
 
 ``python -m tests.studies.figures`` writes ``docs/experiments/figures.md``.  Sizes come from the specs and from the
-pages; which spec belongs to which figure, and why one has none, is written by hand.
+pages; the spec of each figure, or the reason why there is none, is written by hand.
 """
 
 from __future__ import annotations

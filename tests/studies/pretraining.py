@@ -1,14 +1,14 @@
-"""Rig time from an unknown plant to a task that is done: ``python -m tests.studies.pretraining OUT --plants 4``.
+"""Rig time from an unknown plant to a learned task: ``python -m tests.studies.pretraining OUT --plants 4``.
 
-Each plant is a twin that nothing but its signals is known of: lumped parameters within 30 % of the configuration's, dry
-friction, dead band, delay, noise and zeros. It is identified until the parameters are known to 10 %, a policy is
-pretrained on the posterior, and a run begins with it; cold starts of recipes on the same plants are compared, under the
-shield of the same identification. Every run evaluates after each training episode. The rig time is all motion but the
-evaluations until the first of 20 evaluations in a row that reach 0.8: identification and training episodes, or training
-episodes alone; trips and wear (full strokes of the actuators) are those of the training episodes in it, or of all.
-``--parts`` adds runs that begin with the networks or with the memory alone; ``--outside 1.6`` adds runs on the same
-plant with 1.6 times the mass, which its identification does not contain. What OUT holds is not computed again, so that
-a stopped study continues.
+Each plant is a twin known only by its signals: lumped parameters within 30 % of the configuration's, dry friction, dead
+band, delay, noise and zeros. It is identified until the parameters are known to 10 %, a policy is pretrained on the
+posterior, and a run starts with it; cold starts of recipes on the same plants are compared, under the shield of the
+same identification. Every run evaluates after each training episode. The rig time is all motion except evaluations,
+until the first of 20 consecutive evaluations that reach 0.8: identification and training episodes, or training episodes
+only; trips and wear (full strokes of the actuators) are those of the training episodes in it, or of all. ``--parts``
+adds runs that start with the networks or with the memory alone; ``--outside 1.6`` adds runs on the same plant with 1.6
+times the mass, which its identification does not contain. Results in OUT are not recomputed, so a stopped study
+continues.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SHARE: Final = 0.1
 DELAY: Final = {"pendulum": 1.0}
 """Delay of a rig's actuator in periods."""
 _OTHER_DELAY: Final = 0.8
-"""Delay on other rigs: with the time of the transmission their shield covers one period at most."""
+"""Delay on other rigs: together with the transmission time their shield covers at most one period."""
 NOISE: Final = (0.001, 0.005)
 ZERO: Final = 0.02
 GOOD: Final = 0.8
@@ -87,7 +87,7 @@ def heavier(twin: dict[str, Any], factor: float) -> dict[str, Any]:
 
 
 def rig_time_s(rows: list[EpisodeRow], rate_hz: float) -> float | None:
-    """Training time before the first of IN_A_ROW good evaluations in a row; None without them."""
+    """Training time until the first of IN_A_ROW consecutive good evaluations; None without them."""
     passed, begun = 0.0, 0.0
     good = 0
     for row in rows:

@@ -1,9 +1,9 @@
 """Races on recorded trials of a grid that was run in full: ``python -m tests.studies.races OUT``.
 
 Every candidate of `onrig advise` for a short run of the pendulum has 64 trials on drawn plants. A repetition deals them
-into 32 pairs to race with, at a quarter of their cost, and 32 others to measure the winner again: how far it is behind
-the best there, and whether its stated bounds contain its mean there. Finished trials in OUT are kept, so that a stopped
-study continues.
+into 32 pairs for the race, at a quarter of their cost, and 32 others for measuring the winner again: how far it is
+behind the best there, and whether its stated bounds contain its mean there. Finished trials in OUT are kept, so a
+stopped study continues.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CLOSE: Final = 0.02
 
 
 def repetition(scores: Values, seed: int, objective: str = "final", share: float = 0.25) -> dict[str, Any]:
-    """One race on half of the pairs of scores (C, 2 n), dealt by ``seed``, against the other half."""
+    """One race on half of the pairs of scores (C, 2 n), dealt by ``seed``, compared with the other half."""
     dealt, n = np.random.default_rng((45, seed)).permutation(scores.shape[1]), scores.shape[1] // 2
     mine, again = scores[:, dealt[:n]], scores[:, dealt[n:]]
     names = [str(k) for k in range(len(scores))]

@@ -1,4 +1,4 @@
-"""The baselines reach the yardsticks of the shipped tasks: `make study` solves the fine grids (a minute)."""
+"""The baselines reach the references of the shipped tasks: `make study` solves the fine grids (a minute)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.sim.baselines.models import ALL
 
 @pytest.mark.study
 @pytest.mark.parametrize("name", ALL)
-def test_the_shipped_yardsticks_are_reproduced(name: str) -> None:
+def test_the_shipped_references_are_reproduced(name: str) -> None:
     model = ALL[name]
     estimate = random_reward(model)
     reached = mean_rewards(model, solve(model, grids_for(model, "fine")[-1]))

@@ -1,4 +1,4 @@
-"""What the examples learn (minutes to a quarter of an hour each): ``make study``."""
+"""Learning of the examples (minutes to a quarter of an hour each): ``make study``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fifty kills of a whole lockstep run at random moments, each resumed, until it is complete (issue 6; `make study`)."""
+"""Fifty kills of a complete lockstep run at random moments, each resumed, until it is complete (`make study`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from onrig.runtime.exit_codes import ExitCode
 from tests.lab.rig.run import PoweredRun
-from tests.processes.power_cut import last_episode, outcome_of, resumes
+from tests.processes.power_cut import last_episode, outcome_of, resumptions_of
 
 KILLS: Final = 50
 EPISODES: Final = 500
@@ -20,17 +20,17 @@ SETTINGS: Final = ("task.episode_s=1", "learner.updates_per_episode=10", f"episo
 """A checkpoint after every third episode."""
 INTERVAL: Final = 3
 EARLY: Final = 0.2
-"""Share of the lives that end within EARLY_S of their start, up or not; the others end under way."""
+"""Share of the lifetimes that end within EARLY_S of their start, during start-up or not; the others end later."""
 EARLY_S: Final = (0.2, 5.0)
 LIFE_EPISODES: Final = (1, 12)
-"""So many later than those that lived before, and up to so much later still:"""
+"""Episodes after the last one of the earlier lifetimes, and additional time until the kill:"""
 MORE_S: Final = 0.3
 PATIENCE_S: Final = 900.0
 SEED: Final = 6
 
 
 def live(cable: PoweredRun, rng: random.Random, folder: Path, lived: int) -> int | None:
-    """Let a run go on until a random moment; its exit code where it came to its end before."""
+    """Let a run continue until a random moment; returns its exit code if it ended before."""
     if rng.random() < EARLY:
         return cable.ended(rng.uniform(*EARLY_S))
     goal, more_s = lived + rng.randint(*LIFE_EPISODES), rng.uniform(0.0, MORE_S)
@@ -44,7 +44,7 @@ def live(cable: PoweredRun, rng: random.Random, folder: Path, lived: int) -> int
 
 
 @pytest.mark.study
-def test_fifty_killed_lives_end_as_one_that_was_never_interrupted(tmp_path: Path) -> None:
+def test_after_fifty_kills_a_run_ends_like_an_uninterrupted_one(tmp_path: Path) -> None:
     arguments = ["pendulum", *(word for setting in SETTINGS for word in ("--set", setting)), "--run-dir"]
     whole, folder, output = tmp_path / "whole", tmp_path / "killed", tmp_path / "out"
     with PoweredRun(output, *arguments, whole) as cable:
@@ -58,8 +58,8 @@ def test_fifty_killed_lives_end_as_one_that_was_never_interrupted(tmp_path: Path
             code = live(cable, rng, folder, lived) if kills < KILLS else cable.ended(PATIENCE_S)
             cable.cut()
             said = cable.output
-        events = resumes(folder)
-        if len(events) > told:  # else it was killed before it knew where it was
+        events = resumptions_of(folder)
+        if len(events) > told:  # otherwise it was killed before it knew its position
             told = len(events)
             assert events[-1]["checkpoint_damaged"] is False
             lost.append(lived - int(str(events[-1]["episode"])))
@@ -74,6 +74,6 @@ def test_fifty_killed_lives_end_as_one_that_was_never_interrupted(tmp_path: Path
         f"on average {statistics.mean(lost):.1f}"
     )
     assert kills == KILLS
-    # The episode whose updates were under way comes on top of what a checkpoint had not been written for.
+    # The episode with pending updates comes in addition to those without a checkpoint.
     assert max(lost) <= INTERVAL
     assert outcome_of(folder) == outcome_of(whole)

@@ -13,7 +13,7 @@ LOSSES = 10_000
 
 @pytest.mark.study
 @pytest.mark.parametrize(("config", "limits"), CASES)
-def test_no_switch_goes_beyond_its_limits_in_many_more_losses(config: str, limits: tuple[str, ...]) -> None:
+def test_over_many_more_losses_no_switch_exceeds_its_limits(config: str, limits: tuple[str, ...]) -> None:
     account = run_lossy(load_run(config, limits), LOSSES, seed=2)
     print(
         f"{config}: {account.n_lost} lost, {account.n_switches} switches within the limits, {account.n_exempt} exempt"

@@ -1,7 +1,7 @@
 """Rig and learner in two network namespaces: 50 ms each way, 2 % loss, a cable pulled for 30 s.
 
-Where this user may not make namespaces the study is skipped.  Delay and loss come from a proxy beside the learner
-(kernels without netem have no others); the cable is the link between the namespaces, set down.
+If this user may not create namespaces, the study is skipped.  Delay and loss come from a proxy next to the learner
+(some kernels lack netem); pulling the cable sets the link between the namespaces down.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def ip(*arguments: str) -> None:
 
 @pytest.fixture
 def spaces() -> Iterator[tuple[str, str]]:
-    """Two namespaces with a cable between them; names of the rig's and the learner's."""
+    """Two namespaces connected by a cable; names of the rig's and the learner's."""
     mark = os.getpid()
     rig, learner = f"onrig-rig-{mark}", f"onrig-learner-{mark}"
     with ExitStack() as stack:
@@ -62,7 +62,7 @@ def inside(space: str, module: str, *arguments: str) -> list[str]:
 
 
 @pytest.mark.study
-def test_learning_goes_on_the_mirror_is_the_memory_and_no_tick_is_missed(
+def test_learning_continues_the_mirror_equals_the_memory_and_no_tick_is_missed(
     tmp_path: Path, spaces: tuple[str, str]
 ) -> None:
     rig, learner = spaces

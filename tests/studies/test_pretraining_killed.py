@@ -28,7 +28,7 @@ def command(*words: str) -> list[str]:
     return [sys.executable, "-m", "onrig.tools.cli", "pretrain", *words]
 
 
-def test_it_ends_with_the_same_networks_and_scores(tmp_path: Path) -> None:
+def test_a_killed_pretraining_ends_with_the_same_networks_and_scores(tmp_path: Path) -> None:
     file = write_pendulum_result(tmp_path)
     settings = [word for s in (f"identified={file}", *SETTINGS) for word in ("--set", s)]
     start = command("pendulum", *settings, "--episodes", str(EPISODES), "--minutes", "1000", "--out")

@@ -1,6 +1,6 @@
 """Cost of the shield: seeds 0-9 of the swing-up with its limits and without, with the same noise.
 
-`make study` prints the table of runtime/SAFETY.md (an hour on two cores); ONRIG_SEEDS=3 tries the first three.
+`make study` prints the table of runtime/SAFETY.md (an hour on two cores); ONRIG_SEEDS=3 runs the first three.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ import pytest
 SEEDS = range(int(os.environ.get("ONRIG_SEEDS", "10")))
 GOAL = 0.8
 WINDOW = 20
-"""Episodes whose mean counts, as in ``normalized_last20``."""
+"""Number of episodes in the mean, as in ``normalized_last20``."""
 BLOCK = 100
 
 
 class Outcome(NamedTuple):
-    """What a run came to."""
+    """Results of a run."""
 
     score: float
     rise: int
-    """First episode by which the mean of the last ``WINDOW`` reached the goal; one past the last where it never did."""
+    """First episode by which the mean of the last ``WINDOW`` reached the goal; one past the last if it never did."""
     interventions: tuple[int, ...]
     """Per ``BLOCK`` episodes."""
 
@@ -50,7 +50,7 @@ def _run(seed: int, folder: Path, *overrides: str) -> Outcome:
 
 
 @pytest.mark.study
-def test_learning_succeeds_under_limits_and_the_interventions_fall(tmp_path: Path) -> None:
+def test_learning_succeeds_under_limits_and_interventions_decrease(tmp_path: Path) -> None:
     print("\nseed  with limits: last 20, rise, interventions per 100 episodes   without: last 20, rise", flush=True)
     shielded, free = [], []
     for seed in SEEDS:

@@ -1,4 +1,4 @@
-"""A run whose memory begins with another's experiences learns sooner than one that begins with nothing."""
+"""A run whose memory starts with another run's experiences learns sooner than one that starts without."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def evaluations(folder: Path, seed: int, *settings: str, episodes: int = EPISODE
 
 
 @pytest.mark.study
-def test_seeds_lift_the_first_evaluations(tmp_path: Path) -> None:
-    """Of ten pairs of runs with the same seed; ``-s`` prints the figures."""
+def test_seed_experiences_improve_the_first_evaluations(tmp_path: Path) -> None:
+    """For ten pairs of runs with the same seed; ``-s`` prints the figures."""
     evaluations(tmp_path / "source", 100, episodes=SOURCE_EPISODES)
     found = np.array(
         [

@@ -1,7 +1,7 @@
 """A trainer in real time that is killed, stopped, interrupted or fails, 50 times each at random moments.
 
 In device time the device is safe within the lease and a period after the trainer's last action.  On a busy machine the
-loop may itself be late: what the wall clock says is printed, not asserted.
+loop itself may be late: wall-clock times are printed, not asserted.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def test_the_device_is_safe_within_a_lease_and_a_period(
             if how.startswith("SIG"):
                 rig.process.send_signal(signal.Signals[how])
             rig.until(partial(_is_safe, rig), "a frame that shows the safe output")
-            if how != "raises":  # it raises when its twentieth step is over, not when it is told to
+            if how != "raises":  # it raises after its twentieth step, not on demand
                 wall_ms.append((rig.word(Word.SAFE_SINCE_NS) - told_ns) / 1e6)
             if how == "SIGSTOP":
                 rig.process.kill()

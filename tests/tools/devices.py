@@ -1,4 +1,4 @@
-"""A device on a pty of this process, for runs that are to be refused before anything moves."""
+"""A device on a pty of this process, for runs that must be refused before anything moves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onrig.sim.twin.main import twin_options
 
 
 class PtyDevice:
-    """Serves a lockstep twin of ``config`` on ``port`` while the context lasts; its hello says what it is told to."""
+    """Serves a lockstep twin of ``config`` on ``port`` while the context lasts, with a given hello."""
 
     def __init__(self, config: RunConfig, *, protocol: int = 1, time_scale: float = 0.0, capabilities: int = 1) -> None:
         self._device = TwinDevice(config.rig, twin_options(config), config.task.start, time_scale=time_scale)
@@ -26,7 +26,7 @@ class PtyDevice:
 
     @property
     def port(self) -> str:
-        """Where to find it."""
+        """Path of its port."""
         return self._line.path
 
     def __enter__(self) -> PtyDevice:

@@ -1,4 +1,4 @@
-"""Policy files for the shipped pendulum: a valid one, and one for each reason of refusal."""
+"""Policy files for the shipped pendulum: a valid one, and one for each reason for refusal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def policy_with_wrong_shapes() -> bytes:
 
 
 def policy_with_nan_outputs() -> bytes:
-    """The square root of a state: not a number wherever that is negative."""
+    """The square root of a state: NaN if that is negative."""
     nodes = [
         node("MatMul", ["observation", "w"], ["h"]),
         node("Sqrt", ["h"], ["x"]),
@@ -61,7 +61,7 @@ BAD_POLICIES: Final[dict[str, tuple[Callable[[], bytes], str, str]]] = {
     "another rig": (policy_for_another_rig, "contract", "rig is 'magman'; the rig has 'pendulum'"),
     "garbage": (lambda: b"no policy at all", "format", ""),
 }
-"""Name to (bytes, stage that refuses, part of the reason)."""
+"""Name to (bytes, refusing stage, part of the reason)."""
 
 
 def write_bad_policy(name: str, folder: Path) -> Path:
@@ -69,5 +69,5 @@ def write_bad_policy(name: str, folder: Path) -> Path:
     path.write_bytes(BAD_POLICIES[name][0]())
     if name == "100 MB":
         with path.open("r+b") as file:
-            file.truncate(100 << 20)  # a hole: takes no room on the disk
+            file.truncate(100 << 20)  # a hole: takes no disk space
     return path

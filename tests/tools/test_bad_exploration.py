@@ -38,7 +38,7 @@ exploration:
 """
 
 CASES = {
-    # name: (what stands in the sound run, what stands there instead with the culprit after «, what is said)
+    # name: (text in the valid run, its replacement with the culprit after «, message)
     "envelope upside down": ("{low: -15, high: 15}", "«{low: 15, high: -15}", "expected low < high"),
     "nothing to be near to": (
         "limits:\n  range: {voltage: [-2.5, 2.5]}\n  rate_per_s: {voltage: 100}\n"
@@ -107,7 +107,7 @@ def test_the_run_these_cases_spoil_is_sound(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_contradicts_itself_is_told_at_its_place_and_nothing_starts(
+def test_contradictions_are_reported_at_their_place_and_nothing_starts(
     case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old, new, message = CASES[case]
@@ -130,7 +130,7 @@ def test_what_contradicts_itself_is_told_at_its_place_and_nothing_starts(
     st.sampled_from(["episodes", "steps", "seconds"]),
 )
 @settings(max_examples=25)
-def test_wherever_a_schedule_goes_backwards_the_first_such_point_is_told(
+def test_the_first_backward_point_of_a_schedule_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], xs: list[int], data: st.DataObject, schedule_unit: str
 ) -> None:
     xs = data.draw(st.permutations(xs))

@@ -1,4 +1,4 @@
-"""Runs that must not start: one line that says what, where and what to do, the right exit code, and nothing left."""
+"""Runs that must not start: one line with what, where and what to do, the right exit code, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from tests.tools.devices import PtyDevice
 
 MARK_VARIABLE = "ONRIG_TEST_MARK"
 WITHOUT_LEARNER = ("--set", "local_learner=false")
-"""It plays no part in these and takes two seconds of a processor to come up."""
+"""The learner is irrelevant here and takes two seconds of processor time to start."""
 
 
 class FailedStart(NamedTuple):
     code: int
     line: str
-    """All that stands on stderr."""
+    """Complete content of stderr."""
 
 
 def start(folder: Path, *arguments: str, interrupt_at_output: str | None = None) -> FailedStart:
-    """Try ``onrig run`` in an empty folder; see that it fails in one line and leaves nothing behind.
+    """Try ``onrig run`` in an empty folder; check that it fails in one line and leaves nothing behind.
 
-    Ctrl-C comes where its output has a line that begins with ``interrupt_at_output``.
+    Sends Ctrl-C when a line of its output begins with ``interrupt_at_output``.
     """
     run_mark = uuid.uuid4().hex
     run_place = folder / "place"
@@ -62,7 +62,7 @@ def start(folder: Path, *arguments: str, interrupt_at_output: str | None = None)
         process.wait()
     lines = [line for line in err.splitlines() if not line.endswith("at device.pace") or "warning" not in line]
     assert len(lines) == 1, err
-    # No process, then no pty either: a twin's pty is gone with the last process that holds it.
+    # Without a process there is no pty either: a twin's pty vanishes with the last process that holds it.
     assert processes_with(run_mark) == []
     assert list(Path("/dev/shm").glob(f"onrig-{process.pid}-*")) == []
     assert list(run_place.iterdir()) == [], "a run that never started leaves a folder"
@@ -70,7 +70,7 @@ def start(folder: Path, *arguments: str, interrupt_at_output: str | None = None)
 
 
 def processes_with(run_mark: str) -> list[str]:
-    """Command lines of the processes that bear a run's mark: it, and all that inherited its environment."""
+    """Command lines of the processes with a run's mark: the run, and all that inherited its environment."""
     command_lines = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -81,7 +81,7 @@ def processes_with(run_mark: str) -> list[str]:
     return command_lines
 
 
-def test_a_mark_finds_the_process_that_bears_it() -> None:
+def test_a_mark_finds_the_process_that_carries_it() -> None:
     run_mark = uuid.uuid4().hex
     pipe, environment = subprocess.PIPE, {**os.environ, MARK_VARIABLE: run_mark}
     with subprocess.Popen(["cat"], stdin=pipe, stdout=pipe, env=environment) as process:
@@ -111,7 +111,7 @@ def test_a_mark_finds_the_process_that_bears_it() -> None:
     ],
     ids=["unknown key", "wrong type", "duplicate key", "limits wider than the rig's"],
 )
-def test_an_unsound_configuration_does_not_start(text: str, message: str, tmp_path: Path) -> None:
+def test_an_invalid_configuration_does_not_start(text: str, message: str, tmp_path: Path) -> None:
     run_head = (
         "rig: pendulum\ntask: swingup\ndevice:\n  twin: {plant: {kind: pendulum}}\n  pace: lockstep\nrate_hz: 50\n"
     )
@@ -122,19 +122,19 @@ def test_an_unsound_configuration_does_not_start(text: str, message: str, tmp_pa
     assert failed_start.line.startswith(message.format(path))
 
 
-def test_a_configuration_that_is_not_there_does_not_start(tmp_path: Path) -> None:
+def test_a_missing_configuration_does_not_start(tmp_path: Path) -> None:
     assert start(tmp_path, "nowhere.yaml") == (
         ExitCode.CONFIGURATION,
         "nowhere.yaml:1:1: no file 'nowhere.yaml'",
     )
 
 
-def test_a_policy_file_that_is_not_there_does_not_start(tmp_path: Path) -> None:
+def test_a_missing_policy_file_does_not_start(tmp_path: Path) -> None:
     failed_start = start(tmp_path, "pendulum", "--set", "policy=none.onnx")
     assert failed_start == (ExitCode.CONFIGURATION, "--set policy=none.onnx:1:1: no file 'none.onnx' at policy")
 
 
-def test_a_folder_that_holds_a_run_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_holds_a_run_is_left_unchanged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "config.yaml").write_text("precious")
     assert main(["run", "pendulum", "--run-dir", str(tmp_path)]) == ExitCode.CONFIGURATION
     assert capsys.readouterr().err == (
@@ -143,7 +143,7 @@ def test_a_folder_that_holds_a_run_is_left_alone(tmp_path: Path, capsys: pytest.
     assert [(f.name, f.read_text()) for f in tmp_path.iterdir()] == [("config.yaml", "precious")]
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert main(["run", "pendulum", "--run-dir", str(tmp_path / "file" / "run")]) == ExitCode.CONFIGURATION
     assert capsys.readouterr().err == f"onrig run: --run-dir: '{tmp_path / 'file'}' is not a folder\n"
@@ -191,7 +191,7 @@ BAD_KEYS: Final[dict[str, Callable[[Path], object]]] = {
 
 @pytest.mark.parametrize("dry_run_arguments", [["--dry-run"], []])
 @pytest.mark.parametrize("case", BAD_KEYS)
-def test_keys_that_keep_learners_out_are_refused_by_the_dry_run_as_by_the_run(
+def test_keys_that_exclude_all_learners_are_refused_by_the_dry_run_and_by_the_run(
     case: str, dry_run_arguments: list[str], keys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     BAD_KEYS[case](keys)
@@ -205,13 +205,13 @@ def test_keys_that_keep_learners_out_are_refused_by_the_dry_run_as_by_the_run(
     assert not run.exists()
 
 
-def test_sound_keys_pass_the_dry_run(keys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_valid_keys_pass_the_dry_run(keys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = [word for s in (*KEYED_LINK, f"link.keys={keys / 'rig'}") for word in ("--set", s)]
     assert main(["run", "pendulum", "--run-dir", str(tmp_path / "run"), *settings, "--dry-run"]) == ExitCode.OK
 
 
 @pytest.mark.parametrize("name", ["file", "fifo", "file/below"])
-def test_the_dry_run_refuses_a_folder_that_cannot_be_made(
+def test_the_dry_run_refuses_a_folder_that_cannot_be_created(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -238,7 +238,7 @@ def test_a_port_that_does_not_exist(arguments: tuple[str, str], tmp_path: Path) 
 
 
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
-    """With the learner, as most people run it: it is still on its way up when the run ends."""
+    """With a learner, as in most runs: it is still starting when the run ends."""
     master, slave = os.openpty()
     try:
         port = os.ttyname(slave)
@@ -254,7 +254,7 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
     assert failed_start.line == f"control: {port}: the port is in use by another process; stop that one first"
 
 
-def test_a_link_file_is_no_port_but_names_one(tmp_path: Path) -> None:
+def test_a_link_file_is_not_a_port_but_names_one(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.write_text("/dev/pts/7\n")
     failed_start = start(tmp_path, "pendulum", "--device", str(link))
@@ -268,14 +268,14 @@ def test_a_port_has_no_plant_for_synthetic_experiences(tmp_path: Path) -> None:
     assert "need a twin" in failed_start.line
 
 
-def test_another_character_device_is_no_port(tmp_path: Path) -> None:
+def test_another_character_device_is_not_a_port(tmp_path: Path) -> None:
     failed_start = start(tmp_path, "pendulum", "--device", "/dev/null", *WITHOUT_LEARNER)
     assert failed_start.code == ExitCode.HARDWARE
     assert failed_start.line == "control: /dev/null: not a serial port; name another port"
 
 
 def start_on_device(folder: Path, device: PtyDevice, config: str = "pendulum") -> FailedStart:
-    """Start a run of ``config`` on a device that is not its own."""
+    """Start a run of ``config`` on a device that does not match it."""
     with device:
         failed_start = start(folder, config, "--device", device.port, *WITHOUT_LEARNER)
     assert not device.was_armed
@@ -324,7 +324,7 @@ def test_limits_wider_than_the_devices(tmp_path: Path) -> None:
     )
 
 
-def test_an_interrupt_while_waiting_for_a_device_that_says_nothing(tmp_path: Path) -> None:
+def test_an_interrupt_while_waiting_for_a_silent_device(tmp_path: Path) -> None:
     master, slave = os.openpty()
     try:
         arguments = ("pendulum", "--device", os.ttyname(slave), *WITHOUT_LEARNER)
@@ -339,7 +339,7 @@ def test_an_interrupt_while_waiting_for_a_device_that_says_nothing(tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["NaN outputs", "100 MB"])  # all of them: test_config_findings.py, test_policy.py
-def test_a_bad_policy_to_start_with(name: str, tmp_path: Path) -> None:
+def test_an_invalid_initial_policy(name: str, tmp_path: Path) -> None:
     path = policies.write_bad_policy(name, tmp_path)
     _, stage, reason = policies.BAD_POLICIES[name]
     failed_start = start(tmp_path, "pendulum", "--set", f"policy={path}", *WITHOUT_LEARNER)
@@ -353,7 +353,7 @@ def test_a_bad_policy_to_start_with(name: str, tmp_path: Path) -> None:
 
 @pytest.fixture
 def restore_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Verbs that talk to a person stop doing so after the test."""
+    """Verbs that communicate with the user stop doing so after the test."""
     monkeypatch.setattr(report, "_uses_plain_output", False)
 
 
@@ -394,7 +394,7 @@ VERBS: Mapping[str, tuple[list[str], int, str]] = {
 
 @pytest.mark.usefixtures("restore_prompts")
 @pytest.mark.parametrize("case", VERBS)
-def test_the_other_verbs_refuse_in_one_line_too(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_other_verbs_also_refuse_in_one_line(case: str, capsys: pytest.CaptureFixture[str]) -> None:
     arguments, code, line = VERBS[case]
     assert main(arguments) == code
     assert capsys.readouterr() == ("", line)

@@ -1,4 +1,4 @@
-"""``onrig safety CONFIG --barrier``, and what its table is worth on plants that were not in its sample."""
+"""``onrig safety CONFIG --barrier``, and the value of its table on plants outside its sample."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EPISODES = 100
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of a beam with the table that the verb made."""
+    """Folder of a beam with the table made by the verb."""
     path = tmp_path_factory.mktemp("barrier")
     (path / "beam.yaml").write_text(BEAM)
     assert main(["safety", str(path / "beam.yaml"), "--barrier", "--plants", "12", "--tests", "100"]) == ExitCode.OK
@@ -57,7 +57,7 @@ def test_the_table_has_its_counts_and_a_run_accepts_it(folder: Path, capsys: pyt
     assert re.search(r"predicted .* position, velocity: .* A_velocity_velocity 0.45 .. 0.75", output)
 
 
-def test_plants_that_were_not_in_the_sample_stay_inside_and_the_envelope_alone_does_not_keep_them(folder: Path) -> None:
+def test_plants_outside_the_sample_stay_inside_and_the_envelope_alone_does_not_keep_them(folder: Path) -> None:
     config, box = load_with_box(folder)
     without_prediction = msgspec.structs.replace(config, limits=msgspec.structs.replace(config.limits, predicted=None))
     shielded, unshielded = (run_sampled(c, box, EPISODES, seed=77) for c in (config, without_prediction))
@@ -82,7 +82,7 @@ def is_withdrawn(outcome: Outcome, box: SampledBox) -> bool:
     return was_withdrawn
 
 
-def test_thirty_percent_beyond_the_uncertainty_are_noticed_within_ten_episodes(folder: Path) -> None:
+def test_thirty_percent_beyond_the_uncertainty_is_detected_within_ten_episodes(folder: Path) -> None:
     config, box = load_with_box(folder)
     for fraction, scale in ((1.3, 1.0), (1.0, 1.0)):
         # As in a run: the same plant in every episode, at the strong end of the interval and then beyond.
@@ -101,7 +101,7 @@ def test_a_sensor_that_no_observation_shows_does_not_prevent_the_test(folder: Pa
     assert outcomes[0].campaign == outcomes[1].campaign
 
 
-def test_an_episode_too_short_to_count_does_not_raise_the_share_that_a_promise_claims(
+def test_an_episode_too_short_to_count_does_not_raise_the_share_claimed_by_a_promise(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, box = load_with_box(folder)

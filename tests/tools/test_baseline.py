@@ -26,7 +26,7 @@ def _use_small_grids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("config", ["pendulum", "magman"])
-def test_it_shows_the_task_s_yardsticks_beside_its_own_and_again_from_the_cache(
+def test_it_shows_the_tasks_references_next_to_its_own_and_again_from_the_cache(
     config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["baseline", config]) == 0
@@ -73,7 +73,7 @@ def test_a_rig_on_a_port_has_no_baseline(tmp_path: Path, capsys: pytest.CaptureF
     assert "uses a port" in capsys.readouterr().err
 
 
-def test_of_a_task_that_terminates_it_prints_what_the_sampling_controller_earns(
+def test_for_a_terminating_task_it_prints_the_reward_of_the_sampling_controller(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     set_arguments = ["--set", "task.terminate={velocity: [-20, 20]}", "--set", "task.normalization=null"]
@@ -89,6 +89,6 @@ def test_of_a_task_that_terminates_it_prints_what_the_sampling_controller_earns(
     assert float(match[1]) < float(match[2])
 
 
-def test_a_configuration_that_is_not_there_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_configuration_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["baseline", "nothing"]) == 2
     assert "nothing" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Runs that begin with an earlier one's experiences or networks."""
+"""Runs that start with an earlier run's experiences or networks."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_another_rig_and_another_algorithm_are_refused(source: RunData, capsys: 
     assert "algorithm is ddpg; this run has td3" in capsys.readouterr().err
 
 
-def test_seeds_are_the_newest_experiences_in_episodes_of_their_own(source: RunData) -> None:
+def test_seeds_are_the_newest_experiences_in_their_own_episodes(source: RunData) -> None:
     config = load_for_rig("pendulum", [*SETTINGS, "selection.strategy=FIFO[Uniform]"])
     max_experiences = 50
     seed_settings = SeedFrom(str(source.folder), max_experiences)
@@ -138,7 +138,7 @@ def test_seeds_are_the_newest_experiences_in_episodes_of_their_own(source: RunDa
 
 
 @pytest.mark.parametrize(("export_format", "library"), [("parquet", "pyarrow"), ("minari", "minari")])
-def test_an_export_seeds_as_its_run_does(source: RunData, tmp_path: Path, export_format: Format, library: str) -> None:
+def test_an_export_seeds_like_its_run(source: RunData, tmp_path: Path, export_format: Format, library: str) -> None:
     pytest.importorskip(library)
     export(source, export_format, tmp_path / "out")
     assert run_check(f"selection.seed_from={tmp_path / 'out'}", "rate_hz=100") == ExitCode.CONFIGURATION
@@ -153,7 +153,7 @@ def test_an_export_seeds_as_its_run_does(source: RunData, tmp_path: Path, export
     assert run_facts["experiences"]["run"] == export_facts["experiences"]["run"]  # type: ignore[index]
 
 
-def test_a_run_begins_with_them_twice_alike_and_a_resumed_one_too(source: RunData, tmp_path: Path) -> None:
+def test_a_run_starts_with_them_reproducibly_even_when_resumed(source: RunData, tmp_path: Path) -> None:
     settings = (f"selection.seed_from={source.folder}", f"learner.start_from={source.folder}", "checkpoint_s=3600")
     complete_run = onrig.open_run(whole_runs.make_finished_run(tmp_path / "whole", *settings))
     n = source.experiences.rows
@@ -230,7 +230,7 @@ def test_a_run_resumes_under_the_configuration_that_it_was_started_with(source: 
     assert "selection.seed_from" in str(refusal_message)
 
 
-def test_a_learner_elsewhere_begins_with_nothing(source: RunData, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_remote_learner_starts_without_seeds(source: RunData, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_check(f"learner.start_from={source.folder}", "local_learner=false") == ExitCode.CONFIGURATION
     assert "only a local learner can start from networks" in capsys.readouterr().err
     with pytest.raises(onrig.ConfigError, match="only a local learner"):

@@ -46,12 +46,12 @@ def problems(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("name", shipped_names())
-def test_every_shipped_configuration_is_sound(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_shipped_configuration_is_valid(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", name]) == 0
     assert capsys.readouterr().out.startswith(f"{name}: valid: rig ")
 
 
-def test_a_sound_configuration_is_told_with_its_promise(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_valid_configuration_is_reported_with_its_promise(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "pendulum"]) == 0
     assert capsys.readouterr() == (
         "pendulum: valid: rig pendulum, task swingup, 500 episodes of 200 steps at 50 Hz, lockstep twin\n"
@@ -68,7 +68,7 @@ def test_a_sound_configuration_is_told_with_its_promise(capsys: pytest.CaptureFi
         (["device={port: {path: /dev/ttyACM0}}"], "device on /dev/ttyACM0"),
     ],
 )
-def test_the_line_says_what_is_driven(overrides: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_line_names_the_driven_device(overrides: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "pendulum", *(f"--set={o}" for o in overrides)]) == 0
     assert capsys.readouterr().out.splitlines()[0].endswith(f", {words}")
 
@@ -86,7 +86,7 @@ def test_the_line_says_what_is_driven(overrides: list[str], words: str, capsys: 
     ],
     ids=["unknown key", "wrong type", "bool for int", "duplicate key", "wide limits", "unknown task", "missing key"],
 )
-def test_each_fault_is_told_at_its_place(
+def test_each_fault_is_reported_at_its_place(
     old: str, new: str, location: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write_run(tmp_path, VALID_RUN.replace(old, new))
@@ -96,7 +96,7 @@ def test_each_fault_is_told_at_its_place(
     assert message in line
 
 
-def test_the_faults_of_all_sections_are_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_faults_of_all_sections_are_reported_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = VALID_RUN.replace("rate_hz: 50", "rate_hz: fast").replace("updates_per_episode", "updates_per_epsiode")
     path = write_run(tmp_path, f"{text}colour: red\n")
     assert main(["check", path]) == 2
@@ -123,7 +123,7 @@ def test_an_override_is_checked_like_the_file(capsys: pytest.CaptureFixture[str]
     assert problems(capsys) == ["--set episodes=many:1:1: expected a whole number, such as 10, got 'many' at episodes"]
 
 
-def test_the_explanation_gives_limits_schedules_sizes_and_times(
+def test_the_explanation_includes_limits_schedules_sizes_and_times(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -200,13 +200,13 @@ def test_replay_ratio_counts_both_ways_of_scheduling_updates() -> None:
     assert mean_replays(config, LearnerSettings(updates_per_transition=0.25)) == 4.0
 
 
-def test_of_dropped_experiences_the_others_are_replayed_more_often_after_each_episode() -> None:
+def test_with_dropped_experiences_the_others_are_replayed_more_often_after_each_episode() -> None:
     config = load("pendulum", ["selection.write_probability=0.5"])
     assert mean_replays(config, LearnerSettings(updates_per_episode=100)) == 16.0
     assert mean_replays(config, LearnerSettings(updates_per_transition=0.25)) == 4.0
 
 
-def test_the_tables_tell_what_is_dropped_altered_and_held() -> None:
+def test_the_tables_report_what_is_dropped_altered_and_held() -> None:
     selection = "{strategy: 'Resv[Uniform]', capacity_bytes: 1000000, write_probability: 0.25, "
     selection += "synthetic: {states: 0.1, actions: 0.2, refresh: 0.5}}"
     text = "\n".join(map(str, tables(load("pendulum", [f"selection={selection}"]))))
@@ -217,11 +217,11 @@ def test_the_tables_tell_what_is_dropped_altered_and_held() -> None:
 
 
 @pytest.mark.parametrize(("evaluate_every", "evaluation_s"), [(1, 2000.0), (3, 664.0), (0, 0.0)])
-def test_device_time_counts_whole_episodes(evaluate_every: int, evaluation_s: float) -> None:
+def test_device_time_counts_complete_episodes(evaluate_every: int, evaluation_s: float) -> None:
     assert device_seconds(load("pendulum", [f"evaluate_every={evaluate_every}"])) == (2000.0, evaluation_s)
 
 
-def test_the_fallback_lets_go_within_the_middle_of_the_envelope() -> None:
+def test_the_fallback_ends_within_the_middle_of_the_envelope() -> None:
     assert release_bounds(-15.0, 15.0, 0.8) == (-12.0, 12.0)
     assert release_bounds(0.0, 10.0, 0.5) == (2.5, 7.5)
 
@@ -239,7 +239,7 @@ def test_bars_place_limits_in_normalised_units() -> None:
     assert voltage.stretches[1] == ("configured range", -0.5, 1.0)
 
 
-def test_batches_of_a_policy_are_counted_in_whole_episodes_in_lockstep(capsys: pytest.CaptureFixture[str]) -> None:
+def test_policy_batches_are_counted_in_complete_episodes_in_lockstep(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["check", "pendulum", "--explain", "--set", "exploration={process: own}", "--set"]
     assert main([*words, "learner={algorithm: ppo, ppo: {depth: 2}}"]) == 0
     out = " ".join(capsys.readouterr().out.split())

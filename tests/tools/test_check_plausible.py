@@ -1,4 +1,4 @@
-"""`onrig check` compares units, roles and magnitudes wherever two names meet, for a twin as for a device on a port."""
+"""`onrig check` compares units, roles and magnitudes wherever two names meet, for a twin and for a device on a port."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_limits_that_guard_nothing_are_refused_on_twin_and_port(case: str, is_on
 
 
 @pytest.mark.parametrize("case", WARNED)
-def test_what_is_possible_and_unlikely_is_advised_against(case: str) -> None:
+def test_possible_but_unlikely_values_are_advised_against(case: str) -> None:
     run, overrides, message = WARNED[case]
     problems, warnings = verdict(run, overrides, is_on_port=True)
     assert problems == []
@@ -231,21 +231,21 @@ TWINS: Final[dict[str, tuple[list[str], str]]] = {
 
 
 @pytest.mark.parametrize("case", TWINS)
-def test_a_twin_from_which_nothing_is_learned_comes_with_advice(case: str) -> None:
+def test_a_twin_that_teaches_nothing_comes_with_advice(case: str) -> None:
     overrides, message = TWINS[case]
     problems, warnings = verdict("pendulum", overrides)
     assert problems == []
     assert any(message in w for w in warnings), warnings
 
 
-def test_a_policy_that_sees_the_command_in_force_knows_of_the_delay() -> None:
+def test_a_policy_that_sees_the_command_in_force_knows_the_delay() -> None:
     delayed_pendulum = [NO_PREDICTION, "device.twin.plant.delay_s=0.015", "rig.previous_command=true"]
     assert not any("is not a policy input" in w for w in verdict("pendulum", delayed_pendulum)[1])
     angle_inputs = "task.inputs=[{observation: angle, form: cos}, {observation: angle, form: sin}]"
     assert any("is not a policy input" in w for w in verdict("pendulum", [*delayed_pendulum, angle_inputs])[1])
 
 
-def test_a_twin_is_as_late_as_its_device_and_its_plant_together() -> None:
+def test_the_latency_of_a_twin_is_that_of_its_device_plus_its_plant() -> None:
     assert verdict("pendulum", ["device.twin.latency_us=1000"]) == ([], [])
     delays = ["device.twin.latency_us=800", "device.twin.plant.delay_s=0.0004", "limits.predicted.plant_delay_us=400"]
     for overrides in (["device.twin.latency_us=1200"], delays):
@@ -260,7 +260,7 @@ def test_a_slow_line_makes_commands_late(path: str, is_warned: bool) -> None:
     assert verdict("pendulum", [f"device={{port: {{path: {path}}}}}"]) == ([], [])
 
 
-def test_a_port_on_the_command_line_is_refused_what_the_twin_beside_it_is() -> None:
+def test_a_port_on_the_command_line_is_refused_like_the_twin_in_the_file() -> None:
     with pytest.raises(ConfigError, match="the twin's plant has gain_per_v_s2"):
         load_for_rig("pendulum", ["device.twin.plant.inertia=hardware"], port="/dev/ttyACM77")
     assert load_for_rig("pendulum", port="/dev/ttyACM77").device.twin is None
@@ -268,7 +268,7 @@ def test_a_port_on_the_command_line_is_refused_what_the_twin_beside_it_is() -> N
 
 @pytest.mark.parametrize("run", ["pendulum", "pendulum-hardware", "pendulum-hidden", "pendulum-overnight", "magman"])
 @pytest.mark.parametrize("is_on_port", [False, True], ids=["twin", "port"])
-def test_what_is_shipped_needs_no_advice(run: str, is_on_port: bool) -> None:
+def test_shipped_configurations_need_no_advice(run: str, is_on_port: bool) -> None:
     assert verdict(run, ["device.pace=realtime"], is_on_port=is_on_port) == ([], [])
 
 
@@ -281,9 +281,9 @@ UNITS: Final[dict[str, list[str]]] = {
     "A^2": ["A", "mA^2"],
 }
 UNCHANGED_KEYS: Final = ("resolution", "release", "fallback_dwell_s", "slow")
-"""Magnitudes on which no promise rests: the device's own, compared with its hello, and those that delay a release."""
+"""Magnitudes on which no promise depends: the device's own, compared with its hello, and those that delay a release."""
 UNCHECKED_KEYS: Final = ("damping_per_s", "friction_per_s")
-"""Parameters of plants that nothing else states: compared with a twin, which a port does not have."""
+"""Parameters of plants that are given only once: compared with a twin, which a port does not have."""
 
 
 def load_builtins(run: str) -> dict[str, Any]:
@@ -316,7 +316,7 @@ def swap_overrides(run: str) -> Iterator[list[str]]:
 
 
 def magnitude_overrides(run: str) -> Iterator[list[str]]:
-    """Each limit and parameter of the shield a thousand times as large, and ranges of observations on both sides."""
+    """Each limit and parameter of the shield multiplied by a thousand, and ranges of observations on both sides."""
     for path, value in leaves(load_builtins(run)["limits"], "limits"):
         if isinstance(value, float) and value and path.rpartition(".")[2] not in UNCHANGED_KEYS:
             yield [f"{path}={1e3 * value!r}"]
@@ -330,14 +330,14 @@ MAGNITUDE_CASES = [(run, overrides) for run in ("pendulum", "magman") for overri
 
 @settings(max_examples=40, deadline=None)
 @given(st.sampled_from(SWAP_CASES), st.booleans())
-def test_no_unit_and_no_name_is_exchanged_unnoticed(altered_run: tuple[str, list[str]], is_on_port: bool) -> None:
+def test_no_exchanged_unit_or_name_goes_undetected(altered_run: tuple[str, list[str]], is_on_port: bool) -> None:
     problems, _ = verdict(*altered_run, is_on_port=is_on_port)
     assert problems, altered_run
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.sampled_from(MAGNITUDE_CASES), st.booleans())
-def test_no_magnitude_is_a_thousandfold_unnoticed(altered_run: tuple[str, list[str]], is_on_port: bool) -> None:
+def test_no_thousandfold_magnitude_goes_undetected(altered_run: tuple[str, list[str]], is_on_port: bool) -> None:
     if is_on_port and any(name in altered_run[1][0] for name in UNCHECKED_KEYS):
         return
     problems, warnings = verdict(*altered_run, is_on_port=is_on_port)

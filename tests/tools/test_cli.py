@@ -1,4 +1,4 @@
-"""The command itself: verbs, help, exit codes, and what starting it costs."""
+"""The command itself: verbs, help, exit codes, and the cost of starting it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OWN_PACKAGES = {"runtime", "hw", "sim", "learner", "configs"}
 
 
 def packages_after(arguments: list[str]) -> set[str]:
-    """Top-level packages that a fresh interpreter has imported when the command has run."""
+    """Top-level packages imported by a fresh interpreter once the command has run."""
     code = (
         "import sys\nfrom onrig.tools.cli import main\n"
         f"code = main({arguments!r})\n"
@@ -45,14 +45,14 @@ def test_help_imports_nothing_but_the_standard_library() -> None:
     assert packages_after(["--help"]) & (HEAVY_PACKAGES | OWN_PACKAGES) == set()
 
 
-def test_check_imports_neither_torch_nor_what_a_running_rig_needs() -> None:
+def test_check_imports_neither_torch_nor_the_dependencies_of_a_running_rig() -> None:
     imported = packages_after(["check", "pendulum"])
     assert imported & {"torch", "onnxruntime", "zmq", "serial", "matplotlib", "onnx", "gymnasium"} == set()
     assert "numpy" in imported, "the list of modules is not what it should be"
 
 
 def test_a_missing_back_end_does_not_prevent_a_plot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a notebook sets it for the commands that it starts."""
+    """As set by a notebook for the commands that it starts."""
     monkeypatch.setenv("MPLBACKEND", "module://onrig_nowhere.backend")
     plot_path = tmp_path / "plot.png"
     assert "matplotlib" in packages_after(["check", "pendulum", "--plot", str(plot_path)])
@@ -67,7 +67,7 @@ def test_help_lists_every_verb_and_the_exit_codes(flag: str, capsys: pytest.Capt
     assert "4 hardware or link" in out
 
 
-def test_no_verb_shows_the_help_and_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_verb_the_help_is_shown_as_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     assert "usage: onrig" in capsys.readouterr().out
 
@@ -77,7 +77,7 @@ def test_an_unknown_verb_is_refused_with_the_known_ones(capsys: pytest.CaptureFi
     assert capsys.readouterr().err == f"onrig: unknown verb 'fly'; choose from {', '.join(VERBS)}\n"
 
 
-def test_of_a_misspelled_verb_the_likeliest_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_for_a_misspelled_verb_the_likeliest_is_suggested(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["chek", "pendulum"]) == 2
     assert capsys.readouterr().err.startswith("onrig: unknown verb 'chek' (did you mean 'check'?); choose from ")
     with pytest.raises(SystemExit):
@@ -86,7 +86,7 @@ def test_of_a_misspelled_verb_the_likeliest_is_told(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_listed_is_there_and_explains_itself(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_listed_verb_exists_and_explains_itself(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert callable(entry(verb))
     with pytest.raises(SystemExit) as error:
         main([verb, "--help"])
@@ -114,7 +114,7 @@ def test_the_version_is_the_installed_one(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out.startswith("onrig 0.")
 
 
-def test_a_defect_of_our_own_exits_with_70_and_its_traceback(
+def test_an_internal_defect_exits_with_70_and_its_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def raise_defect(options: object) -> int:
@@ -133,7 +133,7 @@ def test_an_interrupt_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["check", "pendulum"]) == 130
 
 
-def test_once_the_command_is_over_an_interrupt_does_not_hide_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_the_command_an_interrupt_does_not_hide_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     handlers_seen: list[object] = []
 
     def return_incomplete(options: object) -> int:
@@ -154,7 +154,7 @@ def test_once_the_command_is_over_an_interrupt_does_not_hide_its_exit_code(monke
 CHECK_COMMAND = [sys.executable, "-m", "onrig.tools.cli", "check", "pendulum"]
 
 
-def test_an_output_that_is_closed_takes_nothing_and_one_that_is_full_is_named() -> None:
+def test_a_closed_output_is_ignored_and_a_full_one_is_named() -> None:
     with open("/dev/full", "w") as full_device:
         process = subprocess.run(CHECK_COMMAND, stdout=full_device, stderr=subprocess.PIPE, timeout=60, check=False)
     expected = b"onrig check: standard output cannot be written: No space left on device\n"
@@ -164,7 +164,7 @@ def test_an_output_that_is_closed_takes_nothing_and_one_that_is_full_is_named() 
     assert (process.returncode, process.stderr) == (0, b"")
 
 
-def test_a_name_that_is_too_long_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_overlong_name_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "a" * 300]) == 2
     assert capsys.readouterr().err == f"onrig report: '{'a' * 59}...: File name too long\n"
 
@@ -199,14 +199,16 @@ def test_a_board_learns_without_torch_and_onnx() -> None:
 @pytest.mark.parametrize(
     "command", ["attack", "soak", "bench faults", "bench learner", "bench learning", "bench seeds"]
 )
-def test_what_only_a_checkout_has_says_how_it_is_run_there(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_only_in_a_checkout_say_how_to_run_them_there(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([*command.split(), "--quick"]) == 2
     module = f"tests.lab.{command.split()[-1]}"
     assert find_spec(module) is not None
     assert capsys.readouterr().err == f"onrig {command}: run `python -m {module}` in a checkout of Onrig\n"
 
 
-def test_a_verb_that_lacks_the_packages_of_the_learner_says_what_to_install(
+def test_a_verb_without_the_packages_of_the_learner_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def import_missing(options: object) -> int:
@@ -217,12 +219,12 @@ def test_a_verb_that_lacks_the_packages_of_the_learner_says_what_to_install(
     assert capsys.readouterr().err == "onrig check: torch is not installed: pip install 'onrig[learner]'\n"
 
 
-def test_a_board_without_the_packages_of_the_learner_can_ask_for_a_benchmark_of_the_loop() -> None:
+def test_a_board_without_the_packages_of_the_learner_can_benchmark_the_loop() -> None:
     command = [sys.executable, "-c", _BARE_PROGRAM, "bench", "loop", "--help"]
     assert "cyclictest" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def test_an_interrupt_while_the_verb_is_imported_is_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_during_the_import_of_the_verb_is_handled_too(monkeypatch: pytest.MonkeyPatch) -> None:
     def raise_interrupt(verb: str) -> None:
         raise KeyboardInterrupt
 
@@ -230,7 +232,7 @@ def test_an_interrupt_while_the_verb_is_imported_is_one_too(monkeypatch: pytest.
     assert main(["check", "pendulum"]) == 130
 
 
-def test_a_reader_that_leaves_early_is_no_error() -> None:
+def test_a_reader_that_leaves_early_is_not_an_error() -> None:
     with subprocess.Popen(
         CHECK_COMMAND,
         stdout=subprocess.PIPE,
@@ -243,7 +245,7 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
 
 
 @pytest.mark.parametrize(("umask", "expected"), [(0o000, 0o022), (0o002, 0o022), (0o077, 0o077)])
-def test_what_a_verb_writes_is_writable_by_its_user_alone(tmp_path: Path, umask: int, expected: int) -> None:
+def test_files_written_by_a_verb_are_writable_only_by_their_user(tmp_path: Path, umask: int, expected: int) -> None:
     umask_before = os.umask(umask)
     try:
         assert main(["init", str(tmp_path / "mine")]) == 0

@@ -22,7 +22,7 @@ SCRIPT = script("bash", {verb: members(verb) for verb in VERBS}, all_verbs())
 
 
 def complete_words(folder: Path, *words: str) -> list[str]:
-    """What bash offers for the last of the words."""
+    """Completions that bash offers for the last of the words."""
     command = ["bash", "--noprofile", "--norc", "-c", SCRIPT + _COMPLETION_PROGRAM, "bash", "onrig", *words]
     environment = {"PATH": os.environ["PATH"], "LC_ALL": "C"}
     process = subprocess.run(
@@ -71,7 +71,7 @@ def working_folder(tmp_path: Path) -> Path:
         ("ports ", ["--json", "--help"]),
     ],
 )
-def test_bash_offers(words: str, expected: list[str], working_folder: Path) -> None:
+def test_completions_of_bash(words: str, expected: list[str], working_folder: Path) -> None:
     assert complete_words(working_folder, *words.split(" ")) == expected
 
 

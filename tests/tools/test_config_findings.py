@@ -20,19 +20,19 @@ def check_message(capsys: pytest.CaptureFixture[str], *overrides: str, config: s
     return line
 
 
-def test_an_algorithm_that_cannot_explore_as_the_rig_is_told_to(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_algorithm_that_cannot_explore_as_configured(capsys: pytest.CaptureFixture[str]) -> None:
     message = check_message(capsys, "learner.algorithm=dqn")
     assert "the actions of dqn are discrete: expected 'epsilon_greedy' or 'none', got 'ou'" in message
 
 
-def test_a_plant_that_the_shield_does_not_answer_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plant_not_covered_by_the_shield(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "pendulum", "--set=device.twin.plant.inertia=hardware"]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert lines
     assert all("the shield covers" in line for line in lines)
 
 
-def test_a_sensor_that_is_further_off_than_the_shield_answers_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sensor_offset_not_covered_by_the_shield(capsys: pytest.CaptureFixture[str]) -> None:
     message = check_message(capsys, "device.twin.sensor_zero={angle: 0.05}")
     assert "the twin's angle is up to 0.0502 rad off, which sensor_error does not cover at limits.predicted" in message
     assert (
@@ -49,7 +49,7 @@ def test_a_sensor_that_is_further_off_than_the_shield_answers_for(capsys: pytest
 
 
 @pytest.mark.parametrize("name", ["wrong shapes", "NaN outputs"])
-def test_a_first_policy_that_is_refused(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_initial_policy_that_is_refused(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = policies.write_bad_policy(name, tmp_path)
     _, stage, reason = policies.BAD_POLICIES[name]
     line = check_message(capsys, f"policy={path}")
@@ -57,7 +57,7 @@ def test_a_first_policy_that_is_refused(name: str, tmp_path: Path, capsys: pytes
     assert reason in line
 
 
-def test_a_memory_that_this_machine_cannot_hold(
+def test_a_memory_too_large_for_this_machine(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("os.sysconf", lambda name: 1000)  # pages of as many bytes: a megabyte
@@ -65,7 +65,7 @@ def test_a_memory_that_this_machine_cannot_hold(
     assert "100000 experiences need 0.004 GB, this machine has 0.001 GB" in line
 
 
-def test_a_port_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_port(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "port").write_text("")
     line = check_message(capsys, f"device={{port: {{path: {tmp_path / 'port'}}}}}")
     assert line.rstrip().endswith("at device.port.path")
@@ -73,18 +73,18 @@ def test_a_port_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize("bound_text", ["1.7976931348623157e308", "1e10"])
-def test_an_envelope_beyond_all_reason(bound_text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreasonable_envelope(bound_text: str, capsys: pytest.CaptureFixture[str]) -> None:
     line = check_message(capsys, f"limits.envelope.velocity={{low: -{bound_text}, high: 15}}")
     assert "expected at least -1e+09" in line
     assert "at limits.envelope.velocity.low" in line
 
 
-def test_names_that_are_no_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_that_are_not_words(capsys: pytest.CaptureFixture[str]) -> None:
     line = check_message(capsys, "rig.name='[/x]'")
     assert "expected a plain word of letters, digits and _ . + -, got '[/x]' at rig.name" in line
 
 
-def test_without_a_learner_of_its_own_a_rig_need_not_say_how_one_learns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rig_without_its_own_learner_need_not_configure_one(capsys: pytest.CaptureFixture[str]) -> None:
     overrides = ["local_learner=false", "learner={}"]
     assert load_for_rig("pendulum", overrides).local_learner is False
     with pytest.raises(ConfigError, match="expected exactly one of 'updates_per_episode'"):

@@ -39,7 +39,7 @@ class UnclampedTwin(TwinDevice):
 
 
 class PatientTwin(TwinDevice):
-    """Holds its output for a period too long."""
+    """Holds its output for one period too long."""
 
     def _configure(self, offset_us: int, period_us: int, lease_periods: int) -> Result:
         result = super()._configure(offset_us, period_us, lease_periods)
@@ -48,7 +48,7 @@ class PatientTwin(TwinDevice):
 
 
 class LateCommandTwin(TwinDevice):
-    """Takes commands that are too late."""
+    """Accepts commands that are too late."""
 
     def _handle_command(self, body: bytes, offset_us: int) -> None:
         command = self._command_layout.decode(body)
@@ -57,7 +57,7 @@ class LateCommandTwin(TwinDevice):
 
 
 class ForgetfulTwin(TwinDevice):
-    """Carries a repeated request out again."""
+    """Executes a repeated request again."""
 
     def _handle_request(self, body: bytes, offset_us: int) -> list[bytes]:
         self._last_exchange = b"", b""
@@ -65,7 +65,7 @@ class ForgetfulTwin(TwinDevice):
 
 
 class LooseTwin(TwinDevice):
-    """Arms although a fault is latched."""
+    """Arms even if a fault is latched."""
 
     def _arm(self) -> Result:
         self.fault = m.Fault.NONE
@@ -99,7 +99,7 @@ def tally(kind: type[TwinDevice], *rule_numbers: str, range_fraction: float = 1.
         (LooseTwin, "P306", "P282"),
     ],
 )
-def test_a_device_that_breaks_a_rule_is_named_by_its_number(
+def test_a_device_that_breaks_a_rule_is_named_by_the_rules_number(
     kind: type[TwinDevice], rule_broken: str, rule_kept: str
 ) -> None:
     result = tally(kind, rule_broken, rule_kept)
@@ -110,7 +110,7 @@ def test_a_device_that_breaks_a_rule_is_named_by_its_number(
 
 
 @pytest.mark.parametrize("range_fraction", [0.02, 1.0])
-def test_a_sound_device_keeps_all_rules_that_need_no_hands_with_any_share_of_its_range(range_fraction: float) -> None:
+def test_a_compliant_device_keeps_all_unattended_rules_with_any_share_of_its_range(range_fraction: float) -> None:
     result = tally(TwinDevice, range_fraction=range_fraction)
     device = [number for number in rules() if number.startswith("P")]
     assert result.rules_with("failed", device) == []
@@ -132,7 +132,7 @@ def test_commands_stay_within_their_share() -> None:
     assert 0 < max(map(abs, commanded)) <= round(0.05 * actuator.high / actuator.resolution)
 
 
-def test_an_output_whose_safe_value_is_off_centre_stays_within_its_share_on_both_sides() -> None:
+def test_an_output_with_an_off_centre_safe_value_stays_within_its_share_on_both_sides() -> None:
     (volts,) = CONFIG.rig.actuators
     config = msgspec.structs.replace(
         CONFIG, rig=msgspec.structs.replace(CONFIG.rig, actuators=(msgspec.structs.replace(volts, safe=2.0),))
@@ -153,13 +153,13 @@ class UnknownResultTwin(TwinDevice):
         return cast(Result, 99)
 
 
-def test_an_answer_that_cannot_be_decoded_fails_its_rule_and_the_others_are_tried() -> None:
+def test_an_undecodable_answer_fails_its_rule_and_the_others_are_tried() -> None:
     result = tally(UnknownResultTwin, "P404", "P101")
     assert result.verdict("P404") == "failed"
     assert result.verdict("P101") == "holds"
 
 
-def test_the_verdicts_are_told_with_the_rules_own_sentences(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verdicts_use_the_sentences_of_the_rules(capsys: pytest.CaptureFixture[str]) -> None:
     result = tally(PatientTwin, "P414", "P601")
     expected = {number: rule_texts()[number] for number in ("P414", "P601")}
     assert print_verdicts(result, expected) == ExitCode.HARDWARE
@@ -174,13 +174,13 @@ def test_every_rule_has_a_sentence() -> None:
     assert all(len(sentence) >= 4 for sentence in rule_texts().values())
 
 
-def test_a_device_on_a_port_says_itself_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_device_on_a_port_identifies_itself(capsys: pytest.CaptureFixture[str]) -> None:
     with PtyDevice(CONFIG) as device:
         assert examine(Serial(device.port), None, Selection(("P2",)), None) == ExitCode.OK
     assert "device 'pendulum'" in capsys.readouterr().out
 
 
-def test_nothing_is_driven_that_a_person_does_not_confirm(
+def test_nothing_is_driven_without_confirmation(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("no\n"))
@@ -196,7 +196,7 @@ def test_nothing_is_driven_that_a_person_does_not_confirm(
 
 @pytest.fixture
 def skip_manual_steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A person who skips everything."""
+    """An operator who skips everything."""
     read, write = os.pipe()
     os.write(write, b"s\n" * 100)
     with os.fdopen(read) as answers, os.fdopen(write, "w"):
@@ -205,7 +205,7 @@ def skip_manual_steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("skip_manual_steps")
-def test_hands_are_asked_for_and_may_be_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_manual_actions_are_requested_and_may_be_declined(capsys: pytest.CaptureFixture[str]) -> None:
     with PtyDevice(CONFIG) as device:
         assert examine(Serial(device.port), None, Selection(("P252",), has_operator=True), None) == ExitCode.OK
     output = capsys.readouterr().out
@@ -213,7 +213,7 @@ def test_hands_are_asked_for_and_may_be_refused(capsys: pytest.CaptureFixture[st
     assert "P252 not run (skipped)" in output
 
 
-def test_a_port_without_a_device_and_wrong_arguments_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_without_a_device_and_wrong_arguments_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conformance", "/dev/nothing"]) == ExitCode.HARDWARE
     assert "no such port" in capsys.readouterr().err
     assert main(["conformance", "pendulum", "--only", "X9"]) == ExitCode.CONFIGURATION

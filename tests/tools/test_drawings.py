@@ -36,7 +36,7 @@ def build_drawing(settings: Settings) -> Drawing:
 
 
 def marker_position(config: RunConfig, settings: Settings, *observation: float) -> tuple[float, float]:
-    """Where the part is that moves."""
+    """Position of the moving part."""
     sketch = msgspec.convert(build_drawing(settings).page_data(config), Sketch)
     scene = build_drawing(settings).scene(config)
     [positions] = [
@@ -53,13 +53,13 @@ def state(config: RunConfig, *observation: float) -> LastStep:
 
 
 @pytest.mark.parametrize(("config", "settings"), KINDS, ids=[str(s["kind"]) for _, s in KINDS])
-def test_a_drawing_is_a_scene_of_known_signals_inside_its_bounds(config: RunConfig, settings: Settings) -> None:
+def test_a_drawing_is_a_scene_of_known_signals_within_its_bounds(config: RunConfig, settings: Settings) -> None:
     data = build_drawing(settings).page_data(config)
     assert data["kind"] == settings["kind"]
     assert msgspec.json.decode(msgspec.json.encode(data))["shapes"]
     scene = build_drawing(settings).scene(config)
     for shape in scene.shapes:
-        if shape.form == "text" or shape.slid_by or shape.moved_by:  # a word may stand at the side
+        if shape.form == "text" or shape.slid_by or shape.moved_by:  # a word may be at the side
             continue
         for x, y in shape.points:
             assert scene.low[0] <= x <= scene.high[0], shape
@@ -68,7 +68,7 @@ def test_a_drawing_is_a_scene_of_known_signals_inside_its_bounds(config: RunConf
     assert any(row.strip() for row in rows)
 
 
-def test_a_pole_leans_to_the_side_that_its_angle_says() -> None:
+def test_a_pole_leans_to_the_side_given_by_its_angle() -> None:
     x, y = marker_position(PENDULUM, POLE, 0.0, 3.0)
     assert (x, y) == pytest.approx((3.0, 2.0 + 0.06 * 60.0))
     assert marker_position(PENDULUM, POLE, 0.5, 0.0)[0] > 0.5, "clockwise"
@@ -77,7 +77,7 @@ def test_a_pole_leans_to_the_side_that_its_angle_says() -> None:
     assert marker_position(PENDULUM, {**POLE, "upright": math.pi}, 0.0, 0.0)[1] < 2.0, "it hangs"
 
 
-def test_a_ball_goes_along_with_its_beam() -> None:
+def test_a_ball_moves_with_its_beam() -> None:
     mid_angle = 0.5 * (MAGMAN.rig.signals[0].low + MAGMAN.rig.signals[0].high)
     level = marker_position(MAGMAN, BEAM, mid_angle + 0.03, 0.0)
     assert level[0] == pytest.approx(mid_angle + 0.03)
@@ -103,13 +103,13 @@ def test_a_wheel_in_degrees_turns_as_far_as_one_in_radians() -> None:
     )
 
 
-def test_a_signal_that_the_rig_does_not_have_is_named() -> None:
+def test_a_signal_missing_in_the_rig_is_named() -> None:
     for settings in (SLIDER, {**POLE, "angle": "tilt"}, {**PHASE, "y": "speed"}):
         with pytest.raises(ValueError, match=r"has no signal '(position|tilt|speed)' to draw"):
             build_drawing(settings).page_data(PENDULUM)
 
 
-def test_a_target_that_episodes_draw_moves_with_its_signal() -> None:
+def test_a_target_drawn_per_episode_moves_with_its_signal() -> None:
     targets = {"targets": {"place": {"kind": "drawn", "low": 0.0, "high": 0.1, "observation": "position"}}}
     task = msgspec.convert({**msgspec.to_builtins(MAGMAN.task), **targets}, type(MAGMAN.task))
     config = msgspec.structs.replace(MAGMAN, task=task)
@@ -129,7 +129,7 @@ def test_a_target_of_a_distance_is_drawn() -> None:
     assert target_shape.points[0] == (0.03, 0.0)
 
 
-def test_shapes_of_its_own_are_all_in_the_drawing() -> None:
+def test_custom_shapes_are_all_in_the_drawing() -> None:
     arm_settings = {
         "form": "line",
         "points": [[0.0, 0.0], [1.0, 0.0]],

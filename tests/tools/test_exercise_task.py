@@ -39,7 +39,7 @@ def finding_messages(config: RunConfig) -> list[str]:
     return [message for _, message in task_findings(config)]
 
 
-def test_sound_pieces_pass() -> None:
+def test_valid_pieces_pass() -> None:
     assert finding_messages(config_with(terms={"mine": DefectiveTerm()})) == []
     assert finding_messages(config_with(terminations={"mine": DefectiveTermination()})) == []
     assert finding_messages(config_with(inputs=(PolicyInput("angle", DefectiveTransform()),))) == []
@@ -69,7 +69,7 @@ DEFECTS = [
         ("beyond", "draws values from 2 to 6, outside its span of -1 to 1"),
     ],
 )
-def test_a_broken_target_is_told_with_what_is_wrong(defect: str, message: str) -> None:
+def test_a_broken_target_is_reported_with_its_problem(defect: str, message: str) -> None:
     (finding,) = task_findings(config_with(targets={"mine": DefectiveTarget(defect=defect)}))
     assert finding[0] == ("task", "targets", "mine")
     assert finding[1].startswith("the target 'mine' ")
@@ -77,7 +77,7 @@ def test_a_broken_target_is_told_with_what_is_wrong(defect: str, message: str) -
 
 
 @pytest.mark.parametrize(("defect", "message"), DEFECTS)
-def test_a_broken_term_is_told_with_what_is_wrong(defect: str, message: str) -> None:
+def test_a_broken_term_is_reported_with_its_problem(defect: str, message: str) -> None:
     (finding,) = task_findings(config_with(terms={"mine": DefectiveTerm(defect)}))
     assert finding[0] == ("task", "reward", "terms", "mine")
     assert finding[1].startswith("the reward term 'mine' ")
@@ -86,13 +86,13 @@ def test_a_broken_term_is_told_with_what_is_wrong(defect: str, message: str) -> 
 
 
 @pytest.mark.parametrize(("defect", "message"), DEFECTS)
-def test_a_broken_form_is_told_with_what_is_wrong(defect: str, message: str) -> None:
+def test_a_broken_form_is_reported_with_its_problem(defect: str, message: str) -> None:
     (finding,) = task_findings(config_with(inputs=(PolicyInput("angle", DefectiveTransform(defect)),)))
     assert finding[0] == ("task", "inputs", 0, "form")
     assert re.search(message, finding[1])
 
 
-def test_a_termination_says_true_or_false() -> None:
+def test_a_termination_returns_true_or_false() -> None:
     (message,) = finding_messages(config_with(terminations={"mine": DefectiveTermination("infinite")}))
     assert "returns values of type float64, expected true or false" in message
 
@@ -110,7 +110,7 @@ def test_a_termination_says_true_or_false() -> None:
     ],
     ids=["reset infinite", "reset wide", "noise wide", "noise random"],
 )
-def test_resets_and_processes_are_tried(config: RunConfig, message: str) -> None:
+def test_resets_and_processes_are_exercised(config: RunConfig, message: str) -> None:
     (problem_message,) = finding_messages(config)
     assert message in problem_message
 
@@ -123,7 +123,9 @@ def test_resets_and_processes_are_tried(config: RunConfig, message: str) -> None
     ],
     ids=["termination", "input"],
 )
-def test_what_runs_in_the_tick_keeps_its_budget(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_that_runs_in_the_tick_stays_within_its_time_budget(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(exercise_task, "measure_ns", lambda function: 2_500_000)
     (message,) = finding_messages(config)
     assert "takes 2500 us (99 of 100 calls), but its budget in the tick is 2000 us" in message
@@ -143,7 +145,7 @@ def test_an_expression_is_evaluated_on_the_corners_of_the_ranges(section: str, p
     assert finding.endswith(f"{section}.mine")
 
 
-def test_expressions_that_are_finite_pass() -> None:
+def test_finite_expressions_pass() -> None:
     value = "cos(angle) - 0.01 * velocity**2 - 0.1 * abs(voltage - previous_voltage)"
     assert finding_messages(config_with(terms={"mine": ExpressionTerm(value)})) == []
     assert (

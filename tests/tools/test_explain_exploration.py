@@ -15,7 +15,7 @@ GATED = (
     "current_4: [[0, 0]]}, near_envelope: {from: 0.4, floor: 0.1}, back_off: {clean_episodes: 7}, quiet: {every: 4}, "
     "budgets: {warn: 0.7, episode: {trips: 2}, hour: {energy_s: 900}, session: {wear_strokes: 1000000}}}"
 )
-"""Of the magman."""
+"""Exploration settings for the magman."""
 
 
 def text(name: str, *overrides: str) -> str:
@@ -23,7 +23,7 @@ def text(name: str, *overrides: str) -> str:
     return re.sub(" +", " ", "\n".join(map(str, tables)))
 
 
-def test_schedules_of_several_actuators_are_told_one_by_one_and_in_their_units() -> None:
+def test_schedules_of_several_actuators_are_listed_individually_in_their_units() -> None:
     explanation = text("magman", f"exploration={GATED}")
     assert (
         " step 0 1, 1, 0.5, 0 0.3 A^2 (current_1, current_2); 0.15 A^2 (current_3); 0 A^2 (current_4)\n" in explanation
@@ -36,7 +36,7 @@ def test_schedules_of_several_actuators_are_told_one_by_one_and_in_their_units()
     assert " the last 1 of every 4 training episodes have no noise" in explanation
 
 
-def test_gates_and_budgets_have_tables_where_there_are_any() -> None:
+def test_gates_and_budgets_have_tables_if_configured() -> None:
     explanation = text("magman", f"exploration={GATED}")
     for line in (
         " near envelope 1 .. 0.1 from margin 0.4 down to 0, linear",
@@ -54,14 +54,14 @@ def test_gates_and_budgets_have_tables_where_there_are_any() -> None:
     assert "budget" not in plain_explanation
 
 
-def test_budgets_hold_without_exploration_too_and_heat_is_among_them() -> None:
+def test_budgets_apply_without_exploration_too_and_include_heat() -> None:
     temperature = "{sensor: angle, warn: 1, limit: 2, cool_s: 30}"
     explanation = text("pendulum", f"exploration={{process: none, budgets: {{temperature: {temperature}}}}}")
     assert " none the policy's action, unchanged" in explanation
     assert " temperature 'angle' 1 .. 2 rad 1 .. 2 rad 1 .. 2 rad at the limit: pause for 30 s" in explanation
 
 
-def test_parameter_noise_is_told_by_its_distance_in_action_space() -> None:
+def test_parameter_noise_is_described_by_its_distance_in_action_space() -> None:
     explanation = text("pendulum", "exploration={process: parameter}")
     assert "scaled so that the action deviates by 0.2 (rms, normalised): adapted by 1.01 every 50 steps" in explanation
 
@@ -82,7 +82,7 @@ def test_a_schedule_over_seconds_is_shown_over_the_training_time_of_the_run() ->
         ("magman", GATED, [1, 1, 3]),
     ],
 )
-def test_the_plot_shows_what_there_is(name: str, exploration: str, panels: list[int], tmp_path: Path) -> None:
+def test_the_plot_shows_what_exists(name: str, exploration: str, panels: list[int], tmp_path: Path) -> None:
     config = load(name, [f"exploration={exploration}"])
     assert [len(row.panels) for row in exploration_rows(config)] == panels
     assert plot_explanation(config, tmp_path / "plot.png")

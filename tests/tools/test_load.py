@@ -25,14 +25,14 @@ def collect_problems(*overrides: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", shipped_names())
-def test_what_is_shipped_is_sound_and_loads_back_equal(name: str, tmp_path: Path) -> None:
+def test_shipped_configurations_are_valid_and_load_back_equal(name: str, tmp_path: Path) -> None:
     config = load(name)
     save_resolved(config, tmp_path / "config.yaml")
     assert load_resolved(tmp_path / "config.yaml") == config
 
 
 @pytest.mark.parametrize("recipe", shipped_names("recipes"))
-def test_every_shipped_recipe_is_sound_for_the_run_that_it_is_named_after(recipe: str) -> None:
+def test_every_shipped_recipe_is_valid_for_the_run_that_it_is_named_after(recipe: str) -> None:
     load(recipe.split("-")[0], [f"recipe={recipe}"])
 
 
@@ -43,7 +43,7 @@ def test_the_resolved_sections_have_their_defaults_filled_in() -> None:
     assert config.learner["backlog"] == 2000
 
 
-def test_overrides_reach_into_the_sections() -> None:
+def test_overrides_apply_within_sections() -> None:
     config = load("pendulum", ["learner.ddpg.tau=0.5", "device.twin.sensor_noise=0.01"])
     assert isinstance(config.learner["ddpg"], dict)
     assert config.learner["ddpg"]["tau"] == 0.5
@@ -63,7 +63,7 @@ def test_overrides_reach_into_the_sections() -> None:
         ("device.twin.lease_max=4", ""),
     ],
 )
-def test_a_problem_in_a_section_is_told_at_its_place(override: str, message: str) -> None:
+def test_a_problem_in_a_section_is_reported_at_its_place(override: str, message: str) -> None:
     problems = collect_problems(override)
     if message:
         assert any(t.startswith(f"--set {override}:1:1: ") and message in t for t in problems), problems
@@ -88,11 +88,11 @@ def test_a_memory_that_holds_no_batch_is_refused(overrides: list[str]) -> None:
     assert any("is smaller than a batch of" in t for t in collect_problems(*overrides))
 
 
-def test_a_memory_of_just_one_batch_will_do() -> None:
+def test_a_memory_of_exactly_one_batch_is_accepted() -> None:
     assert load("pendulum", ["selection={strategy: 'FIFO[Uniform]', capacity: 16}"]).selection.capacity == 16
 
 
-def test_a_period_that_the_twin_does_not_do_is_told_with_its_bounds() -> None:
+def test_a_period_unsupported_by_the_twin_is_reported_with_its_bounds() -> None:
     problems = collect_problems("device.twin.period_min_us=30000")
     assert any(
         "50 Hz is a period of 20000 us, the twin supports 30000 to 1000000 us at rate_hz" in t for t in problems
@@ -100,12 +100,12 @@ def test_a_period_that_the_twin_does_not_do_is_told_with_its_bounds() -> None:
 
 
 @pytest.mark.parametrize("override", ["rate_hz=0", "rate_hz=1e-310", "rate_hz=-5", "task.episode_s=1e308"])
-def test_a_rate_or_length_that_is_absurd_is_told_once(override: str) -> None:
+def test_an_absurd_rate_or_length_is_reported_once(override: str) -> None:
     (problem,) = collect_problems(override)
     assert problem.startswith(f"--set {override}:1:1: ")
 
 
-def test_synthetic_experiences_need_a_rig_that_sees_the_plants_whole_state() -> None:
+def test_synthetic_experiences_need_a_rig_that_observes_the_complete_state_of_the_plant() -> None:
     estimate = "rig.observations=[{name: angle, unit: rad, low: -3, high: 3}, " + (
         "{name: velocity, unit: rad/s, low: -30, high: 30, derivative_of: angle}]"
     )
@@ -115,7 +115,7 @@ def test_synthetic_experiences_need_a_rig_that_sees_the_plants_whole_state() -> 
     assert any("'velocity' is an estimate from 'angle'" in t and t.endswith("at selection.synthetic") for t in problems)
 
 
-def test_what_is_wrong_in_every_section_is_told_at_once() -> None:
+def test_problems_in_every_section_are_reported_at_once() -> None:
     problems = collect_problems(
         "learner.backlog=0", "device.twin.period_min_us=30000", "limits.fallback_dwell_s=-1", "episodes=0"
     )
@@ -138,7 +138,7 @@ def test_a_rig_explores_as_its_policies_do() -> None:
     assert load_for_rig("pendulum") == load("pendulum")
 
 
-def test_a_memory_must_hold_a_batch_of_the_algorithm_that_learns() -> None:
+def test_a_memory_must_hold_a_batch_of_the_selected_algorithm() -> None:
     overrides = ["selection={strategy: 'FIFO[Uniform]', capacity: 100}", "learner.dqn.batch=101"]
     load("pendulum", overrides)
     (problem,) = collect_problems(*overrides, "learner.algorithm=dqn")
@@ -153,7 +153,7 @@ def test_klper_needs_batches_with_a_spread() -> None:
     load("pendulum", overrides[1:])
 
 
-def test_a_recurrent_policy_is_refused_what_asks_it_at_single_observations() -> None:
+def test_a_recurrent_policy_excludes_features_that_evaluate_single_observations() -> None:
     recurrent = ["learner.algorithm=vracer", "learner.vracer.recurrent={units: [32, 32]}", "exploration={process: own}"]
     load_for_rig("pendulum-hidden", recurrent)
     (problem,) = collect_problems(*recurrent, "selection.strategy=FIFO[KLPER(4)]")
@@ -169,7 +169,7 @@ def test_synthetic_experiences_and_inputs_of_a_policy_exclude_each_other() -> No
     assert "rig 'pendulum' has no observation 'speed' (it has angle, velocity) at task.inputs[0].observation" in problem
 
 
-def test_a_learned_sampling_needs_an_algorithm_that_tells_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_learned_sampling_needs_an_algorithm_that_reports_targets(monkeypatch: pytest.MonkeyPatch) -> None:
     overrides = ["selection.strategy=FIFO[NERS]", "learner.ners={hidden: [64, 64, 32], score: [64, 32]}"]
     load("pendulum", overrides)
     monkeypatch.setattr(DdpgConfig, "provides_targets", False)
@@ -213,7 +213,7 @@ ON_POLICY_OVERRIDES = ["learner={algorithm: ppo}", "exploration={process: own}"]
         ),
     ],
 )
-def test_what_keeps_a_rig_from_gathering_batches_of_a_policy_is_told_at_its_place(override: str, message: str) -> None:
+def test_obstacles_to_gathering_policy_batches_are_reported_at_their_place(override: str, message: str) -> None:
     with pytest.raises(ConfigError) as error:
         load_for_rig("pendulum", [*ON_POLICY_OVERRIDES, override])
     (problem,) = error.value.problems
@@ -221,7 +221,7 @@ def test_what_keeps_a_rig_from_gathering_batches_of_a_policy_is_told_at_its_plac
     assert str(problem).startswith(f"--set {override}:1:")
 
 
-def test_a_memory_of_a_batch_and_the_rest_of_an_episode_will_do() -> None:
+def test_a_memory_of_a_batch_and_the_rest_of_an_episode_is_accepted() -> None:
     load_for_rig("pendulum", [*ON_POLICY_OVERRIDES, "selection={strategy: 'FIFO[Uniform]', capacity: 2247}"])
     load_for_rig("pendulum", [*ON_POLICY_OVERRIDES, "learner.algorithm=trpo"])
 
@@ -240,7 +240,7 @@ SAC_OVERRIDES = ("learner.algorithm=sac", "exploration.process=own")
         ((), ""),
     ],
 )
-def test_a_policys_own_noise_is_not_reduced_unnoticed(overrides: tuple[str, ...], expected_start: str) -> None:
+def test_reducing_a_policys_own_noise_is_reported(overrides: tuple[str, ...], expected_start: str) -> None:
     warnings: list[Problem] = []
     load_for_rig("pendulum", overrides, on_warning=warnings.append)
     assert [str(problem).startswith(expected_start) for problem in warnings] == [True] * bool(expected_start)
@@ -249,14 +249,14 @@ def test_a_policys_own_noise_is_not_reduced_unnoticed(overrides: tuple[str, ...]
 
 
 @pytest.mark.parametrize(("episodes", "is_warned"), [(9, True), (10, False)])
-def test_a_run_that_is_shorter_than_a_batch_is_warned_of(episodes: int, is_warned: bool) -> None:
+def test_a_run_shorter_than_a_batch_gets_a_warning(episodes: int, is_warned: bool) -> None:
     warnings: list[Problem] = []
     load_for_rig("pendulum", ["recipe=pendulum-ppo", f"episodes={episodes}"], on_warning=warnings.append)
     message = "the run has 1800 steps, fewer than a batch of 2000: the policy never changes"
     assert [message in str(problem) for problem in warnings] == [True] * is_warned
 
 
-def test_a_run_on_a_port_goes_on_by_its_own_command_line_wherever_the_device_is_now(tmp_path: Path) -> None:
+def test_a_run_on_a_port_resumes_with_its_own_command_line_wherever_the_device_is_now(tmp_path: Path) -> None:
     port_fd, other_fd = os.openpty()
     realtime = ["device.pace=realtime"]
     save_resolved(load_for_rig("pendulum-hardware", realtime, port="/dev/ttyUSB7"), tmp_path / "config.yaml")
@@ -270,7 +270,7 @@ def test_a_run_on_a_port_goes_on_by_its_own_command_line_wherever_the_device_is_
     os.close(port_fd)
 
 
-def test_a_configuration_without_a_learner_is_the_same_when_it_is_read_back(tmp_path: Path) -> None:
+def test_a_configuration_without_a_learner_is_read_back_unchanged(tmp_path: Path) -> None:
     text = find_config("pendulum").read_text()
     (tmp_path / "mine.yaml").write_text(
         re.sub(r"^learner:.*\n(?:[ #].*\n)*", "local_learner: false\n", text, flags=re.M)
@@ -295,7 +295,7 @@ TERMINATING = "task.terminate={velocity: [-6, 6]}"
         ([], ""),
     ],
 )
-def test_a_reward_that_teaches_to_fall_is_warned_of(overrides: list[str], expected: str) -> None:
+def test_a_reward_that_teaches_falling_gets_a_warning(overrides: list[str], expected: str) -> None:
     warnings: list[Problem] = []
     load_for_rig("pendulum", overrides, on_warning=warnings.append)
     reward_warnings = [str(problem) for problem in warnings if "rewarded for ending" in str(problem)]
@@ -310,7 +310,7 @@ def test_learning_starts_within_the_memory() -> None:
     assert "a memory of 500 experiences never holds 501, so no update would follow" in problem
 
 
-def test_a_run_too_short_for_learning_starts_is_warned_of() -> None:
+def test_a_run_too_short_for_learning_starts_gets_a_warning() -> None:
     warnings: list[Problem] = []
     memory = "selection={strategy: 'FULL[Uniform]'}"
     load_for_rig("pendulum", [memory, "learner.learning_starts=1000", "episodes=2"], on_warning=warnings.append)

@@ -13,7 +13,7 @@ from tests.tools.doctor.boards import PI_5, make_board
 
 
 @given(st.sets(st.integers(0, 300), max_size=40))
-def test_cpus_survive_being_written_and_read(cpus: set[int]) -> None:
+def test_cpu_lists_are_read_back_as_written(cpus: set[int]) -> None:
     assert parse_cpu_list(cpus_as_text(cpus)) == cpus
 
 
@@ -24,7 +24,7 @@ def test_lists_of_cpus_are_read_as_the_kernel_writes_them(text: str | None, cpus
     assert parse_cpu_list(text) == cpus
 
 
-def test_what_is_not_there_is_none(tmp_path: Path) -> None:
+def test_missing_files_are_none(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     assert machine.text("proc/version") is None
     assert machine.number("sys/kernel/realtime") is None
@@ -34,11 +34,11 @@ def test_what_is_not_there_is_none(tmp_path: Path) -> None:
     assert machine.describe()["board"] == ""
 
 
-def test_a_file_that_is_no_number_is_none(tmp_path: Path) -> None:
+def test_a_file_without_a_number_is_none(tmp_path: Path) -> None:
     assert make_board(tmp_path, {"sys/kernel/realtime": "yes"}).number("sys/kernel/realtime") is None
 
 
-def test_the_command_line_is_edited_where_this_system_has_it(tmp_path: Path) -> None:
+def test_kernel_arguments_are_edited_where_this_system_keeps_them(tmp_path: Path) -> None:
     pi = make_board(tmp_path / "pi", PI_5)
     assert kernel_argument_command(pi, "isolcpus=3").startswith(
         "sudo sed -i '1s/$/ isolcpus=3/' /boot/firmware/cmdline.txt"

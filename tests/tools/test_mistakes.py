@@ -1,4 +1,4 @@
-"""Mistakes of new users: each is answered in one line that says what to write instead, without our own jargon."""
+"""Mistakes of new users: each is answered in one line that states what to write instead, without internal jargon."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ JARGON = re.compile(r"\b(str|float|int|bool|dict|mapping|mappings|array|object|N
 
 @pytest.fixture(scope="module")
 def working_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what a new user may have in it."""
+    """A folder with files that a new user may have."""
     folder = tmp_path_factory.mktemp("bench")
     assert main(["init", str(folder / "my-rig")]) == 0
     for name, text in {
@@ -79,7 +79,7 @@ def error_output(
         ("check empty.yaml", "empty.yaml:1:1: the document is empty"),
     ],
 )  # fmt: skip
-def test_it_is_told_what_the_file_is_or_what_to_type(
+def test_a_likely_mix_up_is_answered_with_what_the_file_is_or_what_to_type(
     line: str, answer: str, working_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (message,) = error_output(line, working_folder, monkeypatch, capsys).splitlines()
@@ -126,7 +126,7 @@ def test_a_wrong_value_is_answered_with_a_right_one(
     assert not JARGON.search(message)
 
 
-def test_parts_in_each_other_s_place_are_named(
+def test_exchanged_parts_are_named(
     working_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     message = error_output("check swapped.yaml", working_folder, monkeypatch, capsys)
@@ -135,7 +135,7 @@ def test_parts_in_each_other_s_place_are_named(
 
 
 @pytest.mark.parametrize("name", ["my-rig", "my-rig/", "my-rig/run.yaml"])
-def test_the_folder_of_a_rig_stands_for_its_run(
+def test_the_folder_of_a_rig_refers_to_its_run(
     name: str, working_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(working_folder)

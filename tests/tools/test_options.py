@@ -1,4 +1,4 @@
-"""Options from typed fields: parsing, help, errors, and what every verb's module must be."""
+"""Options from typed fields: parsing, help, errors, and the required form of every verb's module."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Options:
 
 @pytest.fixture
 def options_seen(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Options that a made-up verb is run with."""
+    """Options of an invented verb."""
     received: list[object] = []
 
     def run(options: object) -> int:
@@ -58,12 +58,12 @@ def options_seen(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return received
 
 
-def test_fields_are_arguments_and_their_defaults_what_is_not_given(options_seen: list[object]) -> None:
+def test_fields_become_arguments_with_their_defaults(options_seen: list[object]) -> None:
     assert run_verb("example", ["pendulum"]) == 7
     assert options_seen == [Options("pendulum")]
 
 
-def test_every_kind_of_value_is_read(options_seen: list[object]) -> None:
+def test_every_kind_of_value_is_parsed(options_seen: list[object]) -> None:
     words = "pendulum a b --kind fine --n 3 --width-mm 1e2 --out x/y --set a.b=c --set d=e --json --dry-run"
     run_verb("example", words.split())
     assert options_seen == [
@@ -90,7 +90,7 @@ def test_every_kind_of_value_is_read(options_seen: list[object]) -> None:
         ("p -x", "unknown option -x"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line_without_jargon(
+def test_mistakes_are_reported_in_one_line_without_jargon(
     words: str, message: str, options_seen: list[object], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as left:
@@ -100,7 +100,7 @@ def test_what_is_wrong_is_said_in_one_line_without_jargon(
     assert options_seen == []
 
 
-def test_the_help_is_the_docstrings(options_seen: list[object], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_comes_from_the_docstrings(options_seen: list[object], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         run_verb("example", ["--help"])
     text = capsys.readouterr().out
@@ -113,7 +113,7 @@ def test_the_help_is_the_docstrings(options_seen: list[object], capsys: pytest.C
 
 
 @pytest.mark.parametrize("verb", all_verbs())
-def test_a_verb_is_one_module_of_one_form(verb: str) -> None:
+def test_every_verb_is_a_module_of_the_same_form(verb: str) -> None:
     module = verb_module(verb)
     assert is_dataclass(vars(module)["Options"])
     assert callable(module.main)
@@ -130,9 +130,9 @@ def test_the_same_option_has_the_same_form_everywhere() -> None:
     ambiguous = {flag: forms_found for flag, forms_found in forms.items() if len(forms_found) > 1}
     assert set(ambiguous) == {
         "--only",  # cells of an experiment, rules of the protocol
-        "--json",  # a benchmark writes its figures to a file, with its text
-        "--out",  # the file of a page, the folder of results
-        "--resume",  # of a run its folder, of an experiment whether
+        "--json",  # a benchmark also writes its figures to a file
+        "--out",  # the file of a page, or the folder of results
+        "--resume",  # the folder of a run, or whether, for an experiment
     }
 
 
@@ -147,7 +147,7 @@ def test_no_help_imports_what_its_verb_needs(verb: str) -> None:
     assert set(process.stderr.split()) & HEAVY_PACKAGES == set()
 
 
-def test_defaults_that_are_written_out_are_those_of_the_code() -> None:
+def test_defaults_written_out_in_the_help_match_the_code() -> None:
     disarm_options, keys_options = verb_module("disarm").Options("port"), verb_module("keys").Options(Path("K"))
     assert (disarm_options.baud, disarm_options.wait) == (PortSettings("").baud, HELLO_TIMEOUT_S)
     assert keys_options.learner == LEARNER_FOLDER
@@ -156,7 +156,7 @@ def test_defaults_that_are_written_out_are_those_of_the_code() -> None:
     assert Request(**vars(loop())) == Request()
 
 
-def test_settings_that_are_taken_for_options_are_settings() -> None:
+def test_the_listed_setting_names_are_settings() -> None:
     assert set(_SETTING_NAMES) <= {*RunConfig.__struct_fields__, "recipe"}
 
 
@@ -166,7 +166,7 @@ def test_an_option_in_place_of_a_configuration_is_recognised(capsys: pytest.Capt
     assert "'pendulum' is not a port; put the configuration first: onrig run pendulum --web" in capsys.readouterr().err
 
 
-def test_an_annotation_that_is_no_argument_is_refused() -> None:
+def test_an_annotation_that_is_not_an_argument_is_refused() -> None:
     @dataclass
     class WrongOptions:
         names: dict[str, str]

@@ -1,4 +1,4 @@
-"""Options that would spoil the end of something long, or have no effect, are refused at its beginning."""
+"""Options that would spoil the end of a long command, or have no effect, are refused at its beginning."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from onrig.tools.cli import main
         (["report", "runs", "--out", "x.html", "--tensorboard", "x"], "--tensorboard cannot be combined with --out"),
     ],
 )
-def test_it_is_refused_in_one_line(
+def test_a_bad_option_is_refused_in_one_line(
     arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(__file__.rpartition("/tests/")[0])

@@ -44,7 +44,7 @@ def rows_of(overrides: tuple[str, ...] = (), episodes: int = 1, seed: int = 0) -
     return list(evaluate(config, PolicySession(policies.sound_policy()), 7, episodes, seed))
 
 
-def test_a_sound_policy_is_accepted_with_its_latency(sound_policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_valid_policy_is_accepted_with_its_latency(sound_policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "check", str(sound_policy), "pendulum"]) == 0
     out = capsys.readouterr().out
     assert out.startswith(f"{sound_policy}: accepted: policy 7 of run 'earlier' after 100 training steps; p50 ")
@@ -55,7 +55,7 @@ def test_a_sound_policy_is_accepted_with_its_latency(sound_policy: Path, capsys:
 @pytest.mark.parametrize(
     ("kind", "settings"), [("squashed_gaussian", ["--set=exploration.process=own"]), ("recurrent (3 units)", [])]
 )
-def test_a_policy_s_ports_are_known_to_check_and_eval(
+def test_a_policys_ports_are_known_to_check_and_eval(
     kind: str, settings: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "policy.onnx"
@@ -94,18 +94,18 @@ def test_a_policy_for_another_rate_is_refused(sound_policy: Path, capsys: pytest
 
 
 @pytest.mark.parametrize("verb", ["check", "eval"])
-def test_a_file_that_is_not_there_is_named(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_file_is_named(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "none.onnx"
     assert main(["policy", verb, str(path), "pendulum"]) == 2
     assert error_output(capsys) == f"onrig policy: {path}: cannot be read: No such file or directory"
 
 
-def test_a_folder_is_no_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_is_not_a_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "check", str(tmp_path), "pendulum"]) == 2
     assert error_output(capsys) == f"onrig policy: {tmp_path}: cannot be read: a directory, not a regular file"
 
 
-def test_an_unsound_configuration_comes_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_configuration_is_reported_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "check", str(tmp_path / "none.onnx"), "pendulum", "--set", "rate_hz=0"]) == 2
     assert "at rate_hz" in error_output(capsys)
 
@@ -121,19 +121,19 @@ def test_an_unsound_configuration_comes_first(tmp_path: Path, capsys: pytest.Cap
         ),
     ],
 )
-def test_eval_refuses_what_it_cannot_do(
+def test_eval_refuses_unsupported_requests(
     arguments: list[str], message: str, sound_policy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["policy", "eval", str(sound_policy), "pendulum", *arguments]) == 2
     assert error_output(capsys) == f"onrig policy: {message}"
 
 
-def test_eval_prints_equal_episodes_once_and_what_they_come_to(
+def test_eval_prints_equal_episodes_once_and_their_result(
     sound_policy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["policy", "eval", str(sound_policy), "pendulum", "--episodes", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    # A machine that is busy with other tests may earn the policy a warning about its latency.
+    # On a machine busy with other tasks the policy may get a warning about its latency.
     accepted_line, header_line, episodes, _, summary, total, *_ = (
         line for line in lines if not line.startswith("  warning: ")
     )
@@ -156,7 +156,7 @@ def test_eval_gives_all_digits_as_json(sound_policy: Path, capsys: pytest.Captur
     assert result["summary"]["reward_sum"]["spread"] == 0.0
 
 
-def test_episodes_that_differ_have_a_line_each() -> None:
+def test_differing_episodes_have_a_line_each() -> None:
     row = EpisodeRow(1, "eval", 200, -10.0, -0.05, 0.5, 0.0, 0, 0, 7, 0)
     text = evaluation_text([row, row._replace(episode=2, reward_sum=-14.0)])
     assert [line.split()[:3] for line in text.splitlines()[1:3]] == [["1", "200", "-10"], ["2", "200", "-14"]]
@@ -165,7 +165,7 @@ def test_episodes_that_differ_have_a_line_each() -> None:
     )
 
 
-def test_episodes_differ_by_their_noise_and_repeat_with_their_seed() -> None:
+def test_episodes_differ_by_their_noise_and_are_reproducible_by_their_seed() -> None:
     first_run, repeated_run, other_seed_run = rows_of(NOISE, 2, 3), rows_of(NOISE, 2, 3), rows_of(NOISE, 2, 4)
     assert first_run == repeated_run
     assert len({row.reward_sum for row in first_run + other_seed_run}) == 4
@@ -177,14 +177,14 @@ def test_a_policy_may_have_any_number(policy_id: int) -> None:
     assert row == rows_of()[0]._replace(policy_id=policy_id)
 
 
-def test_a_limit_that_the_shield_enforces_counts_as_intervention() -> None:
+def test_a_limit_enforced_by_the_shield_counts_as_an_intervention() -> None:
     unlimited, limited = rows_of()[0], rows_of(("limits.rate_per_s.voltage=1",))[0]
     assert (unlimited.interventions, limited.interventions > 100) == (0, True)
     assert unlimited.reward_sum != limited.reward_sum
 
 
 def test_an_episode_in_which_the_sensor_fails_ends_there_and_the_next_one_runs() -> None:
-    """A motor without resistance is too stiff for the step: the plant leaves the numbers, which is a sensor fault."""
+    """A motor without resistance is too stiff for the step: the plant diverges, which is a sensor fault."""
     first_row, second_row = rows_of(("device.twin.plant.resistance=1.0e-4",), 2)
     assert (first_row.episode, second_row.episode) == (1, 2)
     assert first_row[2:] == second_row[2:]
@@ -223,7 +223,7 @@ def test_eval_reproduces_the_evaluation_episodes_of_a_lockstep_run_bit_for_bit(t
         ]
 
 
-def test_without_references_eval_tells_of_no_normalised_reward(
+def test_without_references_eval_prints_no_normalised_reward(
     sound_policy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     raw = ["--set", "task.normalization=null"]

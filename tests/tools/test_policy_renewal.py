@@ -62,7 +62,7 @@ def drive(
     return renew_policy(RenewalOptions(file, "pendulum", overrides, None), seconds, log, bench.clock)
 
 
-def test_it_drives_for_a_time_logs_and_disarms(
+def test_it_drives_for_a_while_logs_and_disarms(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bench, log = Bench(), tmp_path / "log.csv"
@@ -97,7 +97,7 @@ def test_limits_of_the_configuration_reach_the_board(monkeypatch: pytest.MonkeyP
     assert (min(volts), max(volts)) == (-1.5, 1.0)
 
 
-def test_what_cannot_be_driven_is_named_in_one_line(
+def test_devices_that_cannot_be_driven_are_named_in_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refusal(code: int, bench: Bench, file: Path = SWING_UP, *overrides: str, seconds: float = 1.0) -> str:
@@ -119,7 +119,7 @@ def test_what_cannot_be_driven_is_named_in_one_line(
     assert "the device refused CLEAR_FAULT: NOT_NOW" in refusal(4, bench)
 
 
-def test_the_verb_reaches_a_twin_which_has_no_policy(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb_reaches_a_twin_without_a_policy(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--set", "device.pace=realtime", "--duration", "1"]
     assert main(["policy", "renew", str(SWING_UP), "pendulum", *arguments]) == 4
     assert "no built-in policy" in capsys.readouterr().err

@@ -22,7 +22,7 @@ from tests.tools.doctor.boards import FTDI_PATH, make_board, make_rig_machine
 
 
 @pytest.mark.parametrize("path", ["/dev/ttyUSB0", FTDI_PATH])
-def test_the_facts_come_from_dev_sys_and_proc(path: str, tmp_path: Path) -> None:
+def test_the_facts_are_read_from_dev_sys_and_proc(path: str, tmp_path: Path) -> None:
     facts = read_port(make_rig_machine(tmp_path), path)
     assert facts == PortFacts(
         path, "/dev/ttyUSB0", FTDI_PATH, False, True, "dialout", 16, ("minicom (pid 42)",), console=True
@@ -43,7 +43,7 @@ def test_a_process_that_ends_meanwhile_hides_no_holder(tmp_path: Path, monkeypat
     assert read_port(machine, "/dev/ttyUSB0").holders == ("minicom (pid 42)",)
 
 
-def test_links_that_lead_nowhere_or_round_and_round_are_no_port(tmp_path: Path) -> None:
+def test_dangling_and_circular_links_are_not_ports(tmp_path: Path) -> None:
     machine = make_board(tmp_path, {}, {"dev/a": "b", "dev/b": "a", "dev/c": "gone"})
     assert read_port(machine, "/dev/a").device == ""
     assert read_port(machine, "/dev/c").device == ""
@@ -74,12 +74,12 @@ def test_the_adapter_is_found_through_sys(tmp_path: Path) -> None:
     assert usb_port.usb == UsbIdentity("0403", "6001", "A600XYZ", "FTDI FT232R USB UART")
 
 
-def test_ports_of_other_names_are_found_by_their_id(tmp_path: Path) -> None:
+def test_ports_with_other_names_are_found_by_their_id(tmp_path: Path) -> None:
     machine = make_board(tmp_path, {"dev/ttyXR0": ""}, {"dev/serial/by-id/usb-EXAR": "../../ttyXR0"})
     assert [(p.device, p.name) for p in read_ports(machine)] == [("/dev/ttyXR0", "/dev/serial/by-id/usb-EXAR")]
 
 
-def test_a_wrong_port_is_answered_with_the_ports_that_there_are(tmp_path: Path) -> None:
+def test_a_wrong_port_is_answered_with_the_existing_ports(tmp_path: Path) -> None:
     machine = make_rig_machine(tmp_path / "machine")
     ports_text = f"ports: {FTDI_PATH} (open in minicom (pid 42))"
     assert (
@@ -101,5 +101,5 @@ def test_a_device_file_is_replaced_by_the_name_that_survives_replugging(tmp_path
         assert persistent_name(path, machine) == path
 
 
-def test_a_machine_without_ports_says_so(tmp_path: Path) -> None:
+def test_a_machine_without_ports_reports_it(tmp_path: Path) -> None:
     assert list_ports(Machine(tmp_path)).startswith("this machine has no USB or board serial ports")

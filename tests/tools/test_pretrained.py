@@ -1,4 +1,4 @@
-"""When a pretraining has settled, and what range of scores it leads to expect."""
+"""When a pretraining has settled, and the range of scores to expect from it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def history(*median_scores: float, spread: float = 0.001) -> list[Scores]:
     return [Scores(10 * i, tuple((m + plants).tolist())) for i, m in enumerate(median_scores)]
 
 
-def test_it_has_settled_when_the_last_pieces_change_little_of_what_was_learned() -> None:
+def test_pretraining_has_settled_when_the_last_pieces_change_little_of_what_was_learned() -> None:
     assert has_settled(history(0.1, 0.5, 0.90, 0.905, 0.91, 0.905))
     assert not has_settled(history(0.1, 0.5, 0.88, 0.905, 0.91, 0.91)), "still rising"
     assert not has_settled(history(0.1, 0.5, 0.93, 0.93, 0.92, 0.90)), "falling"

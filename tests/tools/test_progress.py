@@ -5,7 +5,7 @@ from __future__ import annotations
 from onrig.tools.progress import PlainProgress
 
 
-def test_progress_says_how_much_is_left() -> None:
+def test_progress_shows_how_much_is_left() -> None:
     now_s = 0.0
     progress = PlainProgress(40.0, lambda: now_s)
     progress.begin_step("this")

@@ -26,7 +26,7 @@ from onrig.tools.quantity import format_count, format_duration, format_estimate,
         (7500, "2 h 05 min"),
     ],
 )
-def test_a_duration_has_the_unit_that_fits(seconds: float, text: str) -> None:
+def test_a_duration_has_a_suitable_unit(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
 
 

@@ -27,7 +27,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> LoggedRun:
     return LoggedRun(tmp_path_factory.mktemp("runs") / "run", "pendulum", "episodes=1").run()
 
 
-def test_an_untouched_run_is_equal_and_the_table_says_what_was_compared(
+def test_an_unchanged_run_is_equal_and_the_table_lists_what_was_compared(
     run: LoggedRun, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["replay", str(run.folder)]) == ExitCode.OK
@@ -39,7 +39,7 @@ def test_an_untouched_run_is_equal_and_the_table_says_what_was_compared(
     assert any("MB/h at 200 Hz" in " ".join(line) for line in lines)
 
 
-def test_a_difference_ends_with_70_and_says_where_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_difference_ends_with_70_and_states_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = LoggedRun(tmp_path / "run", "pendulum", "episodes=1")
     original_encode = StepMessages.encode
 
@@ -69,7 +69,7 @@ def test_a_damaged_log_ends_with_70_in_one_line(tmp_path: Path, capsys: pytest.C
     assert line.startswith(f"onrig replay: {path}: ")
 
 
-def test_a_torn_log_is_replayed_as_far_as_it_goes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_truncated_log_is_replayed_as_far_as_it_goes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def tear_log(run: LoggedRun) -> None:
         run._log_pending()
         run.log.poll(float("inf"))
@@ -97,7 +97,7 @@ def test_a_log_without_its_last_bytes_has_all_ticks(
 
 @pytest.mark.parametrize("name", ["config.yaml", "log.mcap", "episodes.csv", "policies/1.onnx", "policies"])
 @pytest.mark.parametrize("make_file", [os.mkfifo, os.mkdir])
-def test_what_is_no_file_is_named_and_waited_for_never(
+def test_something_that_is_not_a_file_is_named_without_blocking(
     tmp_path: Path, run: LoggedRun, capsys: pytest.CaptureFixture[str], name: str, make_file: Callable[[Path], None]
 ) -> None:
     copied_folder = shutil.copytree(run.folder, tmp_path / "run", ignore=shutil.ignore_patterns("shm"))
@@ -119,7 +119,7 @@ def test_what_is_no_file_is_named_and_waited_for_never(
     ("missing", "message"),
     [("no run", "contains no run (config.yaml)"), ("no log", "contains no log (log.mcap)")],
 )
-def test_where_there_is_nothing_to_replay_one_line_says_so(
+def test_without_a_log_to_replay_one_line_reports_it(
     tmp_path: Path, run: LoggedRun, capsys: pytest.CaptureFixture[str], missing: str, message: str
 ) -> None:
     if missing == "no log":
@@ -129,9 +129,7 @@ def test_where_there_is_nothing_to_replay_one_line_says_so(
     assert message in line
 
 
-def test_a_configuration_that_cannot_be_read_is_named_with_its_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unreadable_configuration_is_named_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "config.yaml").write_text("rig: 1\n")
     assert cli.main(["replay", str(tmp_path)]) == ExitCode.CONFIGURATION
     [line] = capsys.readouterr().err.splitlines()
@@ -154,19 +152,19 @@ def test_a_tolerance_out_of_range_is_refused(
     assert "--tolerance" in capsys.readouterr().err
 
 
-def test_the_file_that_the_first_policy_came_from_need_not_be_there_any_more(tmp_path: Path) -> None:
+def test_the_file_of_the_first_policy_is_no_longer_needed(tmp_path: Path) -> None:
     (tmp_path / "p.onnx").write_bytes(b"")
     run = LoggedRun(tmp_path / "run", "pendulum", "episodes=1", f"policy={tmp_path / 'p.onnx'}").run()
     (tmp_path / "p.onnx").unlink()
     assert cli.main(["replay", str(run.folder)]) == ExitCode.OK
 
 
-def test_with_a_tolerance_an_untouched_run_is_equal_as_well(run: LoggedRun) -> None:
+def test_an_unchanged_run_is_also_equal_with_a_tolerance(run: LoggedRun) -> None:
     assert cli.main(["replay", str(run.folder), "--tolerance", "1e-6"]) == ExitCode.OK
 
 
 def rewrite_library(run: LoggedRun, folder: Path, library: str) -> Path:
-    """A run like this whose log names another variant of the C library."""
+    """A run like this one whose log names another variant of the C library."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(mcap_log, "variant", lambda: library)
         return LoggedRun(folder, "pendulum", "episodes=1", native=run.native).run().folder
@@ -209,5 +207,5 @@ def test_native_policies_are_not_replayed_without_the_library(
     assert cli.main(["replay", str(run.folder), "--tolerance", "1e-5"]) == ExitCode.OK
 
 
-def test_the_library_does_not_matter_where_onnxruntime_evaluated(run: LoggedRun, tmp_path: Path) -> None:
+def test_the_library_does_not_matter_if_onnxruntime_evaluated(run: LoggedRun, tmp_path: Path) -> None:
     assert cli.main(["replay", str(rewrite_library(run, tmp_path / "there", "riscv64"))]) == ExitCode.OK

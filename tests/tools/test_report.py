@@ -48,7 +48,7 @@ def write_run(
 
 
 def lines(text: str) -> dict[str, str]:
-    """The table's rows by their names (those without one follow the row above)."""
+    """The table's rows by name (those without one belong to the row above)."""
     rows: dict[str, str] = {}
     name = ""
     for line in text.splitlines()[1:]:
@@ -64,7 +64,9 @@ def lines(text: str) -> dict[str, str]:
 RAMP_SCORES = [min(1.0, k / 50) for k in range(1, 101)]
 
 
-def test_a_run_is_told_in_a_table_and_its_curve_drawn_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_reported_in_a_table_and_its_curve_is_redrawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_run(tmp_path, RAMP_SCORES)
     assert main(["report", str(tmp_path)]) == 0
     out = capsys.readouterr().out
@@ -86,13 +88,13 @@ def test_a_run_is_told_in_a_table_and_its_curve_drawn_anew(tmp_path: Path, capsy
 def test_the_rule_of_thumb_has_its_line(tmp_path: Path) -> None:
     write_run(tmp_path, RAMP_SCORES)
     rule_line = lines(str(report_table(tmp_path, load("pendulum"))))["rule of thumb"]
-    # 0.9 of the evaluations' final 1.05 is their 45th (0.945); the mean of ten reaches it with the 50th.
+    # 0.9 of the evaluations' final 1.05 is reached by the 45th (0.945); the mean of ten reaches it with the 50th.
     assert rule_line.startswith("a memory of about 10000 experiences (400 kB)")
     assert "90% of its final performance of 1.050 (de Bruin et al. 2018, §8.5)" in rule_line
     assert "but" not in rule_line
 
 
-def test_a_run_of_another_strategy_and_one_that_still_rises_are_told_as_such(tmp_path: Path) -> None:
+def test_a_run_with_another_strategy_and_one_that_still_rises_are_reported_as_such(tmp_path: Path) -> None:
     write_run(tmp_path, [(k / 100) ** 3 for k in range(100)], "selection.strategy='TDE(1.0)[PER]'")
     rule_line = lines(str(report_table(tmp_path, load("pendulum", ["selection.strategy='TDE(1.0)[PER]'"]))))[
         "rule of thumb"
@@ -108,12 +110,12 @@ def test_a_run_that_learned_nothing_recommends_no_buffer(tmp_path: Path) -> None
     assert rows["rise time"] == "0.8 was not reached (evaluation)"
 
 
-def test_without_evaluation_episodes_training_is_what_counts(tmp_path: Path) -> None:
+def test_without_evaluation_episodes_training_counts(tmp_path: Path) -> None:
     write_run(tmp_path, RAMP_SCORES, kinds=("train",))
     assert lines(str(report_table(tmp_path, load("pendulum"))))["rise time"] == "0.8 first in episode 40 (training)"
 
 
-def test_what_was_kept_and_altered_is_told(tmp_path: Path) -> None:
+def test_kept_and_altered_experiences_are_reported(tmp_path: Path) -> None:
     overrides = "selection={write_probability: 0.5, synthetic: {states: 0.1, actions: 0.2, refresh: 0.25}}"
     write_run(tmp_path, RAMP_SCORES, overrides)
     summary = {**SUMMARY, "buffer": {"capacity": 10, "stored": 9, "bytes": 288, "synthetic": 3}}
@@ -126,7 +128,7 @@ def test_what_was_kept_and_altered_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("summary", [None, b"{"])
-def test_a_run_that_was_cut_off_is_told_as_far_as_it_came(
+def test_a_truncated_run_is_reported_as_far_as_it_came(
     tmp_path: Path, summary: bytes | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_run(tmp_path, RAMP_SCORES[:10])
@@ -141,7 +143,7 @@ def test_a_run_that_was_cut_off_is_told_as_far_as_it_came(
     assert rows["last 20"].startswith("0.110 ")
 
 
-def test_figures_that_a_summary_lacks_are_left_out(tmp_path: Path) -> None:
+def test_figures_missing_in_a_summary_are_left_out(tmp_path: Path) -> None:
     write_run(tmp_path, RAMP_SCORES)
     summary = {**SUMMARY, "buffer": {"capacity": 10, "stored": 9, "bytes": "x"}, "tick_us": {"p50": 3.0, "max": 9.0}}
     (tmp_path / "summary.json").write_bytes(msgspec.json.encode(summary))
@@ -152,7 +154,7 @@ def test_figures_that_a_summary_lacks_are_left_out(tmp_path: Path) -> None:
     assert rows["time of a tick"] == "p50 3 µs, max 9 µs"
 
 
-def test_a_run_without_an_episode_is_told_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_without_an_episode_is_reported_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_run(tmp_path, [])
     (tmp_path / "episodes.csv").unlink()
     assert main(["report", str(tmp_path)]) == 0
@@ -171,14 +173,16 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path, capsys: pytest.Captur
     ]
 
 
-def test_a_run_whose_configuration_was_spoilt_is_told_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_with_a_damaged_configuration_is_reported_with_the_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_run(tmp_path, RAMP_SCORES)
     (tmp_path / "config.yaml").write_text("rate_hz: fast\n")
     assert main(["report", str(tmp_path)]) == 2
     assert f"{tmp_path / 'config.yaml'}:1:10: expected a number" in capsys.readouterr().err
 
 
-def test_steps_are_those_of_the_training_before_each_evaluation(tmp_path: Path) -> None:
+def test_steps_count_the_training_before_each_evaluation(tmp_path: Path) -> None:
     with (tmp_path / "episodes.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
@@ -210,7 +214,7 @@ def test_rise_time_is_the_first_episode_at_the_level_and_the_best_stretch_the_hi
     assert best_stretch(Curve("train", empty, empty, empty)) is None
 
 
-def test_without_references_returns_are_told_and_nothing_is_compared_with_a_level(
+def test_without_references_returns_are_reported_and_not_compared_with_a_level(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_run(tmp_path, RAMP_SCORES, "task.normalization=null")
@@ -230,7 +234,7 @@ def test_without_references_returns_are_told_and_nothing_is_compared_with_a_leve
     assert "normalised reward, last" not in page
 
 
-def test_a_run_whose_scores_hid_early_ends_is_told_of(tmp_path: Path) -> None:
+def test_a_run_whose_scores_hid_early_ends_gets_a_warning(tmp_path: Path) -> None:
     termination = "task.terminate={velocity: [-6, 6]}"
     config = load("pendulum", [termination])
     write_run(tmp_path, RAMP_SCORES, termination)

@@ -1,4 +1,4 @@
-"""Runs that cannot be resumed: one line that says why, the right exit code, and nothing changed."""
+"""Runs that cannot be resumed: one line with the reason, the right exit code, and nothing changed."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_neither_a_configuration_nor_a_run(capsys: pytest.CaptureFixture[str]) -
     assert "or --resume DIR" in capsys.readouterr().err
 
 
-def test_another_folder_to_go_on_in(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_folder_to_resume_in(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     message = refusal_message(capsys, "--resume", str(folder), "--run-dir", str(folder))
     assert message == "--run-dir cannot be combined with --resume: a resumed run remains in its folder"
 
@@ -86,7 +86,7 @@ def test_another_configuration(
 
 
 def rewrite_meta(folder: Path, meta: dict[str, object], variant: str | None) -> None:
-    """Rewrite a run's ``meta.json`` as a process with this variant of the library had; None: as earlier versions."""
+    """Rewrite a run's ``meta.json`` as if written with this variant of the library; None: as by earlier versions."""
     recorded = {} if variant is None else {"executor": executor_of(variant)}
     (folder / "meta.json").write_bytes(msgspec.json.encode({**meta, **recorded}))
     write_list(folder, {"meta.json": measure(folder / "meta.json")})
@@ -94,7 +94,7 @@ def rewrite_meta(folder: Path, meta: dict[str, object], variant: str | None) -> 
 
 @pytest.mark.parametrize("variant", ["aarch64", "x86-64-v4", "none"])
 @pytest.mark.parametrize("is_accepted", [False, True], ids=["begun", "resumed"])
-def test_a_run_that_something_else_computed(
+def test_a_run_computed_by_another_executor(
     folder: Path, variant: str, is_accepted: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(provenance, "library_state", lambda: LibraryState(None, "x86-64-v3"))
@@ -112,7 +112,7 @@ def test_a_run_that_something_else_computed(
     assert content(folder) == content_before
 
 
-def test_a_run_whose_meta_data_do_not_name_it_by_its_learners_state(
+def test_without_metadata_the_executor_is_identified_by_the_learners_state(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rewrite_meta(folder, {}, None)
@@ -125,7 +125,7 @@ def test_a_run_whose_meta_data_do_not_name_it_by_its_learners_state(
     assert "was computed by the C library (riscv64); here" in refusal_message(capsys, "--resume", str(folder))
 
 
-def test_a_run_of_an_earlier_version_goes_on_and_says_with_what(
+def test_a_run_of_an_earlier_version_resumes_and_the_executor_is_reported(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rewrite_meta(folder, {}, None)
@@ -134,7 +134,7 @@ def test_a_run_of_an_earlier_version_goes_on_and_says_with_what(
     assert message in capsys.readouterr().err
 
 
-def test_a_run_that_is_complete(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_complete_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "summary.json").write_text('{"exit_reason": "completed", "episodes": 5}')
     content_before = content(folder)
     message = refusal_message(capsys, "--resume", str(folder))
@@ -143,9 +143,7 @@ def test_a_run_that_is_complete(folder: Path, capsys: pytest.CaptureFixture[str]
     assert main(["run", "--resume", str(folder), "--set", "episodes=6", "--dry-run"]) == ExitCode.OK
 
 
-def test_a_run_that_is_running(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_running_run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(resumption, "find_running", lambda _: Running(77, folder, folder.resolve()))
     content_before = content(folder)
     assert "is running (process 77)" in refusal_message(capsys, "--resume", str(folder))
@@ -176,7 +174,7 @@ def test_the_runs_own_configuration_may_be_named(folder: Path, capsys: pytest.Ca
     assert "would run 9 episodes" in capsys.readouterr().out
 
 
-def test_a_barrier_that_was_moved_or_computed_again_is_not_missed(tmp_path: Path) -> None:
+def test_a_moved_or_recomputed_barrier_does_not_prevent_a_resumption(tmp_path: Path) -> None:
     with_table(tmp_path)
     config = load_for_rig(str(tmp_path / "beam.yaml"))
     folder = tmp_path / "run"

@@ -67,7 +67,7 @@ def test_a_plot_that_cannot_be_drawn_costs_a_line_and_no_result(
 
 
 @pytest.mark.parametrize("has_started", [True, False])
-def test_an_interrupt_takes_back_only_a_run_that_never_started(
+def test_an_interrupt_removes_only_a_run_that_never_started(
     has_started: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class InterruptedSupervisor(EndedSupervisor):

@@ -1,4 +1,4 @@
-"""One run, described from its progress, its live figures and its files: the same words."""
+"""One run, described by its progress, its live figures and its files in the same words."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_summary_in_words() -> None:
     }
 
 
-def test_progress_and_summary_tell_alike() -> None:
+def test_progress_and_summary_agree() -> None:
     config = load("pendulum")
     progress, summary = facts_from_progress(config, PROGRESS).words(), facts_from_summary(config, SUMMARY).words()
     for name in ("episodes", "performance", "policy", "learner", "ticks"):
@@ -72,11 +72,11 @@ def test_progress_and_summary_tell_alike() -> None:
 
 
 @pytest.mark.parametrize("values", [{}, {"normalized": None, "policy": "[/x]", "episode": None, "stored": "x"}])
-def test_what_a_report_lacks_is_left_out(values: dict[str, object]) -> None:
+def test_figures_missing_in_a_report_are_left_out(values: dict[str, object]) -> None:
     assert facts_from_progress(load("pendulum"), values).line().startswith("0 of ")
 
 
-def test_live_figures_have_the_causes_too(tmp_path: Path) -> None:
+def test_live_figures_include_the_causes(tmp_path: Path) -> None:
     with LiveRun(tmp_path / "run", tmp_path / "shm") as live:
         rows = records(50, episode=3)
         rows["rule"][:2], rows["missed"][9], rows["miss"][9] = 6, 3, 1
@@ -91,7 +91,7 @@ def test_live_figures_have_the_causes_too(tmp_path: Path) -> None:
     assert words["policies"] == "3 of 4 admitted, 1 refused"
 
 
-def test_of_a_run_that_was_killed_the_episodes_are_known(tmp_path: Path) -> None:
+def test_the_episodes_of_a_killed_run_are_known(tmp_path: Path) -> None:
     (tmp_path / "episodes.csv").write_text(
         "episode,kind,steps,return,mean_reward,normalized,exploration,interventions,missed_ticks,policy_id,t_mono_ns\n"
         "1,train,200,-1,-0.1,0.25,0,0,0,1,0\n1,eval,200,-1,-0.1,0.75,0,0,0,1,0\n"
@@ -100,7 +100,7 @@ def test_of_a_run_that_was_killed_the_episodes_are_known(tmp_path: Path) -> None
     assert facts.words() == {"episodes": "1 of 500", "performance": "normalised reward 0.25, 0.75 evaluated"}
 
 
-def test_the_promise_names_what_is_kept_and_by_what() -> None:
+def test_the_promise_names_the_limit_and_how_it_is_kept() -> None:
     assert describe_bounds(load("pendulum")) == "velocity ±15 rad/s (proved)"
     measured_config = load("pendulum", ["limits.predicted=null", "limits.envelope={velocity: {low: -5, high: 6}}"])
     assert describe_bounds(measured_config) == "velocity −5 to 6 rad/s (measured)"

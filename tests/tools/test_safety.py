@@ -21,7 +21,7 @@ from onrig.tools.safety_case.episodes import run_core
 from onrig.tools.safety_case.stack import run_stack
 
 N_EPISODES = {"pendulum": 300, "pendulum-hardware": 120, "magman": 120}
-"""Episodes through the tick's core in the tests; `onrig safety` runs 10^5."""
+"""Number of episodes through the tick's core in the tests; `onrig safety` runs 10^5."""
 
 
 @pytest.mark.parametrize("run", N_EPISODES)
@@ -38,7 +38,7 @@ def test_no_policy_breaks_the_promise_on_any_plant_of_the_box(run: str) -> None:
     ("run", "dead_band"),
     [("pendulum", 0.6), pytest.param("pendulum-hardware", 0.6, marks=pytest.mark.study), ("magman", 0.06)],
 )
-def test_no_policy_breaks_the_promise_on_any_plant_with_a_dead_band_that_is_covered(run: str, dead_band: float) -> None:
+def test_no_policy_breaks_the_promise_on_any_plant_with_a_covered_dead_band(run: str, dead_band: float) -> None:
     config = load_run(run, [f"limits.predicted.dead_band={dead_band}"])
     for campaign in (run_core(config, 120, seed=11), run_stack(config, 12, seed=3)):
         assert sum(t.breaches for t in campaign.values()) == 0
@@ -60,7 +60,7 @@ def test_no_policy_breaks_the_promise_on_a_plant_that_acts_late(output: str) -> 
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.004, 0.013, 0.02, 0.031, 0.04])
-def test_outputs_act_late_by_the_plant_s_delay(delay_s: float) -> None:
+def test_outputs_are_delayed_by_the_plants_delay(delay_s: float) -> None:
     """A plant without friction or gravity integrates the delayed output: 1 V for its first half period, then 0."""
     period_s = 0.02
     plant = Pendulum().with_lumped({"gravity_per_s2": 1e-12, "damping_per_s": 1e-12, "gain_per_v_s2": 1.0})
@@ -78,7 +78,7 @@ def test_outputs_act_late_by_the_plant_s_delay(delay_s: float) -> None:
     np.testing.assert_allclose(speeds, np.clip(end_times_s - delay_s, 0.0, 0.01), atol=1e-12)
 
 
-def test_plants_are_drawn_with_a_dead_band_only_where_one_is_covered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plants_are_drawn_with_a_dead_band_only_if_one_is_covered(monkeypatch: pytest.MonkeyPatch) -> None:
     dead_bands: list[float] = []
 
     def record_dead_band(plant: Pendulum, *args: object) -> object:
@@ -107,10 +107,10 @@ def test_a_host_that_dies_breaks_no_promise_whatever_the_safe_output_does(run: s
         assert sum(t.breaches for t in campaign.values()) == 0
 
 
-def test_a_shield_that_counts_on_its_fallback_alone_is_broken_by_a_host_that_dies(
+def test_a_shield_that_relies_on_its_fallback_alone_is_broken_by_a_host_that_dies(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The campaign can fail: a safe set whose states only the living host can keep is not enough."""
+    """The campaign can fail: a safe set whose states only a living host can keep is not enough."""
     monkeypatch.setattr(phase_plane, "_coasting_curve", lambda case: np.full(phase_plane.N_NODES, case.limit))
     for cached_function in (phase_plane._curves, phase_plane.upper_side, pendulum._tables):
         cached_function.cache_clear()
@@ -124,7 +124,7 @@ def test_a_shield_that_counts_on_its_fallback_alone_is_broken_by_a_host_that_die
 
 
 def test_without_the_prediction_the_same_policies_break_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The campaign can fail: a shield that only compares the velocity with its limit, then brakes, is not enough."""
+    """The campaign can fail: a shield that only compares the velocity with its limit and then brakes is not enough."""
     config = load_run("pendulum-hardware")
 
     class TickWithoutPrediction(Tick):
@@ -150,7 +150,7 @@ def test_the_peak_of_the_speed_is_found_between_samples() -> None:
     assert peak[0] > abs(state[1][0]) + 0.1
 
 
-def test_drawn_plants_reach_the_corners_of_the_box_and_never_beyond() -> None:
+def test_drawn_plants_reach_the_corners_of_the_box_and_never_exceed_it() -> None:
     nominal_parameters = np.array([24.0, 0.3, 6.0])
     relative_parameters = (
         draw_parameters(nominal_parameters, 0.3, 4000, np.random.default_rng(1)) / nominal_parameters[:, None]
@@ -200,7 +200,7 @@ def test_a_breach_is_exit_code_5(monkeypatch: pytest.MonkeyPatch, capsys: pytest
         (["magman", "--plot", "/nowhere/at/all.png"], "--plot: no such folder '/nowhere/at'"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(
+def test_invalid_input_is_one_line_and_exit_code_2(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["safety", *arguments]) == ExitCode.CONFIGURATION

@@ -26,20 +26,20 @@ def sections() -> list[Section]:
     return sections_of_run(owned_sections())
 
 
-def test_the_page_is_what_the_command_prints() -> None:
-    """In a process of its own: here tests may have registered plugins from files."""
+def test_the_page_matches_the_output_of_the_command() -> None:
+    """In a separate process: here tests may have registered plugins from files."""
     command = [sys.executable, "-m", "onrig.tools.cli", "settings", "--markdown"]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert (ROOT / "docs" / "settings.md").read_text() == output, "onrig settings --markdown > docs/settings.md"
 
 
-def test_every_section_stands_there_once(sections: list[Section]) -> None:
+def test_every_section_is_on_the_page_once(sections: list[Section]) -> None:
     titles = [(section.path, section.variant) for section in sections]
     assert len(set(titles)) == len(titles)
 
 
 @pytest.mark.parametrize("run", shipped_names())
-def test_all_that_the_shipped_runs_say_is_there(run: str, sections: list[Section]) -> None:
+def test_every_setting_of_the_shipped_runs_is_on_the_page(run: str, sections: list[Section]) -> None:
     def check_keys(data: Data, path: str) -> None:
         if not isinstance(data, dict):
             return
@@ -76,7 +76,7 @@ def test_types_and_bounds_in_words(type_: type, words: str) -> None:
     assert _describe_type(types.type_info(type_)) == words
 
 
-def test_a_setting_is_told_with_values_default_and_meaning(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_setting_is_described_with_values_default_and_meaning(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["settings", "learner.refer.c"]) == ExitCode.OK
     out = capsys.readouterr().out
     assert "  c: number above 0, default 4.0\n" in out
@@ -84,7 +84,7 @@ def test_a_setting_is_told_with_values_default_and_meaning(capsys: pytest.Captur
     assert "anneal" not in out.split("c:")[1]
 
 
-def test_what_variants_share_is_told_once_and_their_own_defaults_by_each(sections: list[Section]) -> None:
+def test_shared_options_of_variants_are_described_once_with_the_defaults_of_each(sections: list[Section]) -> None:
     defaults_by_section = {
         section.variant: {f.name: f for f in section.fields} for section in sections if section.path == "exploration"
     }
@@ -100,7 +100,7 @@ def test_a_section_of_several_names_is_found_by_each(capsys: pytest.CaptureFixtu
     assert "Entries into the fallback." in capsys.readouterr().out
 
 
-def test_of_a_key_that_chooses_the_choices_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_choices_of_a_selecting_key_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["settings", "limits.fallback.kind"]) == ExitCode.OK
     titles = [line for line in capsys.readouterr().out.splitlines() if line.startswith("limits")]
     assert titles == [f"limits.fallback (kind: {kind})" for kind in ("damp", "hold", "safe")]

@@ -17,7 +17,7 @@ from onrig.tools.terminal import PrintableStream, drawing_stream, printable_stre
 MARKUP_AND_ESCAPES = "[/x] [bold]onrig[log][/] \x1b[2J\u202e"
 
 
-def test_within_a_verb_nothing_but_text_gets_through(capsys: pytest.CaptureFixture[str]) -> None:
+def test_within_a_verb_only_printable_text_gets_through(capsys: pytest.CaptureFixture[str]) -> None:
     streams_before = sys.stdout, sys.stderr
     with printable_streams():
         print(MARKUP_AND_ESCAPES)
@@ -27,14 +27,14 @@ def test_within_a_verb_nothing_but_text_gets_through(capsys: pytest.CaptureFixtu
     assert capsys.readouterr() == ("[/x] [bold]onrig[log][/] \\x1b[2J\\u202e\n\rdrawn", "a\\x07\n")
 
 
-def test_a_terminal_that_knows_ascii_alone_ends_nothing() -> None:
+def test_an_ascii_terminal_causes_no_error() -> None:
     ascii_stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     PrintableStream(ascii_stream).write("20 °C")
     ascii_stream.seek(0)
     assert ascii_stream.read() == "20 \\xb0C"
 
 
-def test_the_command_line_goes_through_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_escapes_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["\x1b[31mcheck"]) == 2
     assert cli.main(["check", "\x1b[31m\u202e"]) == 2
     assert cli.main(["policy", "check", "/\x1b[31m", "pendulum"]) == 2
@@ -45,7 +45,7 @@ def test_the_command_line_goes_through_it(capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize("kind", ["ready", "warning", "error", "fault"])
-def test_no_display_reads_markup_in_what_others_say(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_display_interprets_markup_in_external_text(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("rich")
     config = load("pendulum")
     for display in (RichDisplay(config), PlainDisplay(config)):
@@ -79,7 +79,7 @@ def test_the_screen_of_a_watched_run_shows_events_as_text() -> None:
         *("service", "safety", "safety pendulum --steps many", "replay"),
     ],
 )
-def test_what_is_wrong_with_the_arguments_is_said_in_one_line(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_problems_with_the_arguments_are_reported_in_one_line(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     try:
         code: str | int | None = main(line.split())
     except SystemExit as left:  # by the parser

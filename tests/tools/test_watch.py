@@ -16,7 +16,7 @@ from tests.runtime.view.live import LiveRun
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveRun]:
-    """A run of this process."""
+    """A run owned by this process."""
     (tmp_path / "shm").mkdir()
     monkeypatch.setattr(segment, "_base_folder", lambda: tmp_path / "shm")
     with LiveRun(tmp_path / "run", create_folder()) as live:
@@ -31,7 +31,7 @@ def test_one_line_for_a_script(run: LiveRun, capsys: pytest.CaptureFixture[str])
     assert out.count("\n") == 1
 
 
-def test_where_nothing_runs_it_says_so(
+def test_without_a_run_it_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(segment, "_base_folder", lambda: tmp_path)
@@ -39,7 +39,7 @@ def test_where_nothing_runs_it_says_so(
     assert capsys.readouterr().err == "onrig watch: no run of this user is active\n"
 
 
-def test_a_run_that_ended_in_this_moment_is_told(run: LiveRun, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_has_just_ended_is_reported(run: LiveRun, capsys: pytest.CaptureFixture[str]) -> None:
     (run.shm / "view").unlink()
     assert main(["watch", "--once"]) == 0
     assert capsys.readouterr().out == f"{run.folder}: was killed before it wrote its summary\n"
@@ -53,7 +53,7 @@ def make_stop_keys(run: LiveRun) -> StopKeys:
     return StopKeys(Running(1, run.shm, run.folder))
 
 
-def test_q_leaves_and_the_run_goes_on(run: LiveRun) -> None:
+def test_q_leaves_and_the_run_continues(run: LiveRun) -> None:
     assert make_stop_keys(run).take("q") is True
     assert read_stop_word(run) == 0
 
@@ -70,7 +70,7 @@ def test_s_asks_and_only_y_stops(run: LiveRun) -> None:
     assert read_stop_word(run) == 1
 
 
-def test_asked_for_again_it_disarms_now(run: LiveRun) -> None:
+def test_a_second_request_disarms_at_once(run: LiveRun) -> None:
     keys = make_stop_keys(run)
     keys.take("s")
     keys.take("y")

@@ -1,4 +1,4 @@
-"""Worker processes: calls, notes, refusals, exceptions, and how an end is explained."""
+"""Worker processes: calls, notes, refusals, exceptions, and explanations of an end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def worker() -> Iterator[WorkerProcess]:
         yield process
 
 
-def test_a_call_gives_its_value_after_its_notes(worker: WorkerProcess) -> None:
+def test_a_call_returns_its_value_after_its_notes(worker: WorkerProcess) -> None:
     assert worker.ask("doubled", (1, 2), returns=list[int]) == [2, 4]
     worker.call("doubled", [3])
     replies: list[object] = []
@@ -33,7 +33,7 @@ def test_a_call_gives_its_value_after_its_notes(worker: WorkerProcess) -> None:
 
 
 @pytest.mark.parametrize(("method", "message"), [("refuse", "not here"), ("fail", "ValueError: not here")])
-def test_a_call_without_a_value_says_why_and_the_worker_continues(
+def test_a_call_without_a_value_gives_the_reason_and_the_worker_continues(
     method: str, message: str, worker: WorkerProcess
 ) -> None:
     with pytest.raises(Unavailable) as error:
@@ -47,7 +47,7 @@ def test_a_worker_takes_turns_between_calls(worker: WorkerProcess) -> None:
         pass
 
 
-def test_one_that_does_not_come_up_gives_its_reason() -> None:
+def test_a_worker_that_does_not_start_gives_the_reason() -> None:
     with (
         WorkerProcess(WORKER_MODULE, "no such library") as process,
         pytest.raises(Unavailable, match=r"^no such library$"),

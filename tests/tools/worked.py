@@ -1,4 +1,4 @@
-"""A worker of ``test_workers``: ``python -m tests.tools.worked [REASON]``, which does not come up with a reason."""
+"""A worker of ``test_workers``: ``python -m tests.tools.worked [REASON]``, which does not start if given a reason."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from onrig.tools.workers import Channel, Unavailable
 
 
 class WorkerSubject:
-    """What it is called for."""
+    """Methods called by the tests."""
 
     def __init__(self, channel: Channel) -> None:
         self.n_turns = 0

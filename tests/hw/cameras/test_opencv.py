@@ -16,7 +16,7 @@ from onrig.hw.cameras.opencv import OpenCv, OpenCvDriver
 from onrig.hw.rig import Camera
 
 LEVELS = (20, 120, 220)
-"""Grey values of the images of the video; the left half is black."""
+"""Grey values of the images in the video; the left half is black."""
 FRONT = Camera("front", rows=8, columns=16)
 
 
@@ -45,7 +45,7 @@ def images(settings: OpenCv, number: int) -> list[Any]:
 
 
 class VirtualTime:
-    """Time that passes only while somebody sleeps."""
+    """Time that advances only while someone sleeps."""
 
     def __init__(self) -> None:
         self.now_s = 100.0
@@ -57,7 +57,9 @@ class VirtualTime:
         self.now_s += duration_s
 
 
-def test_a_video_is_grey_reduced_and_repeated_at_its_rate(video: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_video_is_converted_to_grey_reduced_and_repeated_at_its_rate(
+    video: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = VirtualTime()
     monkeypatch.setattr(opencv, "time", clock)
     found = images(OpenCv(source=video), 7)
@@ -68,7 +70,7 @@ def test_a_video_is_grey_reduced_and_repeated_at_its_rate(video: str, monkeypatc
         assert image[:, :4].max() <= 3
 
 
-def test_a_part_of_the_image_can_be_cut_out(video: str) -> None:
+def test_a_region_of_the_image_can_be_cropped(video: str) -> None:
     (image,) = images(OpenCv(source=video, crop=(8, 40, 16, 24), rate_hz=1000.0), 1)
     assert np.abs(image.astype(int) - LEVELS[0]).max() <= 3
 
@@ -80,7 +82,7 @@ def test_a_part_of_the_image_can_be_cut_out(video: str) -> None:
         ({"source": "/nowhere/video.avi"}, "'/nowhere/video.avi' cannot be opened"),
     ],
 )
-def test_what_cannot_be_read_is_named(video: str, changes: dict[str, Any], said: str) -> None:
+def test_an_unreadable_source_is_named(video: str, changes: dict[str, Any], said: str) -> None:
     with pytest.raises(CameraError, match=said):
         images(msgspec.structs.replace(OpenCv(source=video), **changes), 1)
 
@@ -93,7 +95,7 @@ def test_a_camera_that_captures_another_size_is_refused(video: str) -> None:
     driver.close()
 
 
-def test_without_opencv_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_opencv_is_reported_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cv2", None)
     with pytest.raises(CameraError, match=r"pip install 'onrig\[camera\]'"):
         OpenCvDriver(OpenCv(source=0), FRONT)

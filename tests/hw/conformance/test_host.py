@@ -41,8 +41,8 @@ class SlowLine:
                 return data
 
 
-def test_a_command_is_accepted_although_others_wait_on_a_slow_line() -> None:
-    """With a command in every period the backlog would last for hundreds of them, and each command would be late."""
+def test_a_command_is_accepted_even_if_others_wait_on_a_slow_line() -> None:
+    """With a command in every period the backlog would last for hundreds of periods, and each command would be late."""
     clock = VirtualClock()
     device = TwinDevice(CONFIG.rig, twin_options(CONFIG), CONFIG.task.start)
     host = Host(SlowLine(LoopbackDevice(device, clock).transport, clock), CONFIG.rig, clock)

@@ -1,4 +1,4 @@
-"""A driver in this process, whose controller does what tests say."""
+"""A driver in this process, whose controller does what tests specify."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Bench(PythonDevice, frozen=True, kw_only=True, tag="bench"):
 
 
 class BenchDriver(Driver):
-    """Notes what it is asked for."""
+    """Driver that records its calls."""
 
     def __init__(self, rig: Rig) -> None:
         self.values: list[float] = [0.0] * len(rig.sensors)
@@ -64,6 +64,6 @@ class BenchDriver(Driver):
 def driven(
     rig: Rig, watchdog_s: float | None = 0.1, clock: VirtualClock | None = None
 ) -> tuple[DrivenDevice, BenchDriver]:
-    """A device and its driver; by default in time that stands still."""
+    """A device and its driver; by default in a time that does not advance."""
     driver, clock = BenchDriver(rig), clock or VirtualClock()
     return DrivenDevice(rig, Bench(watchdog_s=watchdog_s), driver, boot_id=7, clock=clock), driver

@@ -34,7 +34,7 @@ def sample(device: DrivenDevice) -> State:
 
 @pytest.fixture
 def bench() -> tuple[DrivenDevice, BenchDriver]:
-    """Configured, armed, at its first sample."""
+    """Configured and armed, at its first sample."""
     device, driver = driven(RIG)
     assert ask(device, Op.CONFIGURE, m.CONFIGURE_LAYOUT.pack(PERIOD_US, 3)) == Result.OK
     assert ask(device, Op.ARM) == Result.OK
@@ -47,13 +47,13 @@ def command(device: DrivenDevice, counts: int) -> None:
     assert device.handle(COMMANDS.encode(device.frame, (counts,)), 1_000) == []
 
 
-def test_it_is_safe_from_the_start(bench: tuple[DrivenDevice, BenchDriver]) -> None:
+def test_the_device_is_safe_from_the_start(bench: tuple[DrivenDevice, BenchDriver]) -> None:
     device, driver = driven(RIG)
     assert driver.calls == ["safe"]
     assert not device.armed
 
 
-def test_commands_reach_the_driver_clamped_and_in_si(bench: tuple[DrivenDevice, BenchDriver]) -> None:
+def test_commands_reach_the_driver_clamped_and_in_si_units(bench: tuple[DrivenDevice, BenchDriver]) -> None:
     device, driver = bench
     command(device, 100)
     sample(device)
@@ -63,7 +63,7 @@ def test_commands_reach_the_driver_clamped_and_in_si(bench: tuple[DrivenDevice, 
     assert (state.u_end, bool(state.status & Status.CLAMPED)) == ((200,), True)
 
 
-def test_samples_are_counts_and_what_lies_beyond_its_sensor_is_a_dead_one(
+def test_samples_are_counts_and_a_reading_beyond_the_sensors_range_is_a_dead_sensor(
     bench: tuple[DrivenDevice, BenchDriver],
 ) -> None:
     device, driver = bench
@@ -77,7 +77,7 @@ def test_samples_are_counts_and_what_lies_beyond_its_sensor_is_a_dead_one(
     assert driver.output is None
 
 
-def test_a_lost_sensor_latches_and_clears_once_it_is_back(bench: tuple[DrivenDevice, BenchDriver]) -> None:
+def test_a_lost_sensor_latches_and_can_be_cleared_once_it_is_back(bench: tuple[DrivenDevice, BenchDriver]) -> None:
     device, driver = bench
     command(device, 100)
     driver.lost = True
@@ -89,7 +89,7 @@ def test_a_lost_sensor_latches_and_clears_once_it_is_back(bench: tuple[DrivenDev
 
 
 @pytest.mark.parametrize("call", ["sample", "apply", "feed"])
-def test_an_exception_makes_safe_and_latches_until_the_process_is_started_again(
+def test_an_exception_applies_the_safe_output_and_latches_until_the_process_is_restarted(
     bench: tuple[DrivenDevice, BenchDriver], call: str
 ) -> None:
     device, driver = bench
@@ -111,7 +111,9 @@ def test_an_exception_makes_safe_and_latches_until_the_process_is_started_again(
     assert driver.calls == [], "neither sampled nor fed: the controller falls into its own state"
 
 
-def test_a_driver_that_cannot_make_safe_is_not_reported_safe(bench: tuple[DrivenDevice, BenchDriver]) -> None:
+def test_a_driver_that_cannot_apply_the_safe_output_is_not_reported_safe(
+    bench: tuple[DrivenDevice, BenchDriver],
+) -> None:
     device, driver = bench
     command(device, 100)
     driver.broken = {"sample", "safe"}
@@ -119,7 +121,7 @@ def test_a_driver_that_cannot_make_safe_is_not_reported_safe(bench: tuple[Driven
         device.sample()
 
 
-def test_the_lease_makes_safe_and_arming_again_arms_the_watchdog_again(
+def test_the_lease_applies_the_safe_output_and_rearming_restarts_the_watchdog(
     bench: tuple[DrivenDevice, BenchDriver],
 ) -> None:
     device, driver = bench
@@ -142,7 +144,7 @@ def test_without_a_watchdog_none_is_armed_or_fed() -> None:
     assert driver.calls == ["safe", "sample"]
 
 
-def test_samples_that_were_not_taken_count_for_the_lease_and_in_the_numbers(
+def test_missed_samples_count_towards_the_lease_and_in_the_frame_numbers(
     bench: tuple[DrivenDevice, BenchDriver],
 ) -> None:
     device, driver = bench
@@ -158,7 +160,7 @@ def test_samples_that_were_not_taken_count_for_the_lease_and_in_the_numbers(
 
 
 @pytest.mark.parametrize("way", ["late sample", "slow sample", "late command"])
-def test_a_watchdog_that_has_starved_is_noticed_by_the_clock(way: str) -> None:
+def test_a_starved_watchdog_is_detected_by_the_clock(way: str) -> None:
     clock = VirtualClock()
     device, driver = driven(RIG, watchdog_s=0.025, clock=clock)
     ask(device, Op.CONFIGURE, m.CONFIGURE_LAYOUT.pack(PERIOD_US, 200))
@@ -183,7 +185,7 @@ def test_a_watchdog_that_has_starved_is_noticed_by_the_clock(way: str) -> None:
     assert driver.calls[-1] != "feed"
 
 
-def test_an_estop_that_cannot_be_read_before_the_first_configuration_is_a_failure_of_the_driver() -> None:
+def test_an_unreadable_estop_before_the_first_configuration_is_a_driver_failure() -> None:
     device, driver = driven(RIG)
     driver.broken = {"estop"}
     device.poll_estop()
@@ -194,7 +196,7 @@ def test_an_estop_that_cannot_be_read_before_the_first_configuration_is_a_failur
     assert ask(device, Op.ARM) == Result.NOT_NOW
 
 
-def test_the_estop_is_asked_for_at_every_sample(bench: tuple[DrivenDevice, BenchDriver]) -> None:
+def test_the_estop_is_read_at_every_sample(bench: tuple[DrivenDevice, BenchDriver]) -> None:
     device, driver = bench
     command(device, 100)
     driver.pressed = True
@@ -207,7 +209,7 @@ def test_the_estop_is_asked_for_at_every_sample(bench: tuple[DrivenDevice, Bench
     assert ask(device, Op.CLEAR_FAULT) == Result.OK
 
 
-def test_a_rig_that_releases_is_driven_once_it_is_armed() -> None:
+def test_a_rig_that_releases_its_motor_is_driven_once_armed() -> None:
     rig = Rig(RIG.name, RIG.sensors, RIG.actuators, RIG.observations, safe_output="released")
     device, driver = driven(rig)
     ask(device, Op.CONFIGURE, m.CONFIGURE_LAYOUT.pack(PERIOD_US, 3))
@@ -219,7 +221,7 @@ def test_a_rig_that_releases_is_driven_once_it_is_armed() -> None:
     assert driver.output is None
 
 
-def test_closing_makes_safe_and_closes_even_if_that_fails(bench: tuple[DrivenDevice, BenchDriver]) -> None:
+def test_closing_applies_the_safe_output_and_closes_even_if_that_fails(bench: tuple[DrivenDevice, BenchDriver]) -> None:
     device, driver = bench
     command(device, 100)
     driver.broken = {"safe"}

@@ -25,7 +25,7 @@ def line() -> Iterator[Line]:
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long the line slept each time."""
+    """Duration of each sleep of the line."""
     slept: list[float] = []
 
     def sleep_instead(r: object, w: object, x: object, timeout_s: float) -> tuple[list[int], list[int], list[int]]:
@@ -37,7 +37,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def read(line: Line | SocketLine, size: int) -> bytes:
-    """Read until so many bytes have come."""
+    """Read until ``n`` bytes have arrived."""
     data = b""
     limit = time.monotonic() + 60
     while len(data) < size:
@@ -58,7 +58,7 @@ def test_a_new_line_has_no_host_until_one_writes(line: Line) -> None:
     host.close()
 
 
-def test_what_the_host_sent_before_it_hung_up_is_read_first(line: Line) -> None:
+def test_data_sent_before_a_hang_up_is_read_first(line: Line) -> None:
     host = open_port(line.path)
     host.write(b"last words")
     host.close()
@@ -68,7 +68,7 @@ def test_what_the_host_sent_before_it_hung_up_is_read_first(line: Line) -> None:
     assert line.has_hung_up
 
 
-def test_the_next_host_finds_the_line_as_the_first_did(line: Line) -> None:
+def test_the_next_host_finds_the_line_in_its_initial_state(line: Line) -> None:
     for word in (b"one", b"two", b"three"):
         host = open_port(line.path)
         host.write(word)
@@ -78,13 +78,13 @@ def test_the_next_host_finds_the_line_as_the_first_did(line: Line) -> None:
         assert line.has_hung_up
 
 
-def test_without_a_host_each_look_sleeps_a_little_and_no_longer_than_asked(line: Line, waits: list[float]) -> None:
+def test_without_a_host_each_poll_sleeps_briefly_and_no_longer_than_requested(line: Line, waits: list[float]) -> None:
     open_port(line.path).close()
     assert [line.read(timeout_ns) for timeout_ns in (10 * SECOND_NS, 1_000_000, 0, -5)] == [b""] * 4
     assert waits == [0.005, 0.001, 0.0, 0.0]
 
 
-def test_a_port_whose_other_end_is_gone_for_good_counts_as_hung_up_and_is_not_spun_on(waits: list[float]) -> None:
+def test_a_port_that_has_vanished_counts_as_hung_up_and_does_not_spin(waits: list[float]) -> None:
     other_end, slave = os.openpty()
     tty.setraw(slave)
     line = Line.serial(os.ttyname(slave))
@@ -102,7 +102,7 @@ def test_a_port_whose_other_end_is_gone_for_good_counts_as_hung_up_and_is_not_sp
     line.close()
 
 
-def test_a_clogged_line_loses_what_does_not_fit_and_never_waits(line: Line) -> None:
+def test_a_congested_line_drops_what_does_not_fit_and_never_blocks(line: Line) -> None:
     host = open_port(line.path)
     for _ in range(100):
         line.write(bytes(4096))
@@ -111,6 +111,6 @@ def test_a_clogged_line_loses_what_does_not_fit_and_never_waits(line: Line) -> N
     line.write(b"nobody there")
 
 
-def test_a_port_that_is_not_there_is_a_link_error() -> None:
+def test_a_missing_port_is_a_link_error() -> None:
     with pytest.raises(LinkError, match="no such port"):
         Line.serial("/nowhere/tty")

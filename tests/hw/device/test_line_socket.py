@@ -36,7 +36,7 @@ def test_a_new_line_has_no_host_until_one_writes(line: SocketLine) -> None:
     host.close()
 
 
-def test_a_host_that_hangs_up_is_noticed_and_the_next_one_heard(line: SocketLine) -> None:
+def test_a_hang_up_is_detected_and_the_next_host_is_served(line: SocketLine) -> None:
     for _ in range(3):
         host = open_port(line.path)
         host.write(b"hello")
@@ -46,14 +46,14 @@ def test_a_host_that_hangs_up_is_noticed_and_the_next_one_heard(line: SocketLine
         assert line.has_hung_up
 
 
-def test_what_a_host_sent_before_it_hung_up_is_still_read(line: SocketLine) -> None:
+def test_data_sent_before_a_hang_up_is_still_read(line: SocketLine) -> None:
     host = open_port(line.path)
     host.write(b"last words")
     host.close()
     assert read(line, 10) == b"last words"
 
 
-def test_a_host_that_does_not_read_holds_nobody_up(line: SocketLine) -> None:
+def test_a_host_that_does_not_read_blocks_no_one(line: SocketLine) -> None:
     host = open_port(line.path)
     host.write(b"x")
     read(line, 1)
@@ -66,7 +66,7 @@ def test_only_this_user_may_connect(line: SocketLine) -> None:
     assert stat.S_IMODE(Path(line.path).stat().st_mode) == 0o600
 
 
-def test_the_host_is_told_when_the_twin_ends(line: SocketLine) -> None:
+def test_the_host_sees_the_end_of_the_twin(line: SocketLine) -> None:
     host = open_port(line.path)
     host.write(b"x")
     read(line, 1)
@@ -77,7 +77,7 @@ def test_the_host_is_told_when_the_twin_ends(line: SocketLine) -> None:
     assert not Path(line.path).exists()
 
 
-def test_a_socket_that_its_twin_left_behind_is_told(socket_folder: Path) -> None:
+def test_a_socket_left_behind_by_its_twin_is_reported(socket_folder: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as left:
         left.bind(str(socket_folder / "device"))
     with pytest.raises(LinkError, match="nothing listens there any more; restart the device's process"):

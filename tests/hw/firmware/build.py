@@ -1,4 +1,4 @@
-"""The firmware as the tests build it, once for all of them."""
+"""The firmware as built for the tests, once for all of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PSRAM_BYTES: Final = 16 << 20
 
 
 def need(*tools: str) -> None:
-    """Skip where a tool is missing; in CI, where it must not be, fail."""
+    """Skip if a tool is missing; in CI, where it must exist, fail."""
     missing = [tool for tool in tools if shutil.which(tool) is None]
     if not missing:
         return
@@ -39,7 +39,7 @@ def need(*tools: str) -> None:
 
 @functools.cache
 def built(target: str = "host", **variables: str) -> str:
-    """Make a target; what make printed.  Workers take turns."""
+    """Make a target; returns the output of make.  Workers take turns."""
     need("gcc", "make")
     PRODUCTS.mkdir(parents=True, exist_ok=True)
     with (PRODUCTS / ".lock").open("w") as lock:
@@ -88,7 +88,7 @@ class Board:
                 pass
 
     def set_pin(self, word: int, value: int) -> None:
-        """Write a word of the memory that the board shares with us (``boards/mps2/main.c``)."""
+        """Write a word of the memory shared with the board (``boards/mps2/main.c``)."""
         with self._memory.open("r+b") as memory:
             memory.seek(4 * word)
             memory.write(value.to_bytes(4, "little"))
@@ -132,7 +132,7 @@ def qemu(image: str, folder: Path, seed: int = 1, *, policy: bool = False) -> It
 
 
 def connects(line: Path) -> bool:
-    """Whether somebody listens at a Unix socket."""
+    """Whether a process listens on a Unix socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as host:
         return host.connect_ex(str(line)) == 0
 
@@ -145,7 +145,7 @@ def device_program() -> Path:
 
 @contextlib.contextmanager
 def device_process(rig: str, pace: str) -> Iterator[tuple[Process, str]]:
-    """Start that program; its process, and the path of its pty."""
+    """Start that program; returns its process, and the path of its pty."""
     command = [str(device_program()), "--rig", rig, "--pace", pace]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as popen:
         process = Process(popen.pid)
@@ -166,6 +166,6 @@ def device_library() -> Path:
 
 
 def pico_library() -> Path:
-    """What of the Pico's firmware needs no Pico, as a library."""
+    """The parts of the Pico's firmware that need no Pico, as a library."""
     built()
     return PRODUCTS / "onrig-pico.so"

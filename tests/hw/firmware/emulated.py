@@ -1,4 +1,4 @@
-"""The Pico's image in an emulator of its chip.  Skipped where node has no rp2040js (hw/firmware/README.md)."""
+"""The Pico's image in an emulator of its chip.  Skipped if node has no rp2040js (hw/firmware/README.md)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SCRIPT: Final = SOURCES / "boards" / "pico" / "emulate.cjs"
 
 @functools.cache
 def need_emulator() -> None:
-    """Skip without the emulator: nobody has to have it."""
+    """Skip without the emulator, which is optional."""
     if shutil.which("node") is None:
         pytest.skip("needs node")
     if subprocess.run(["node", "-e", "require('rp2040js')"], capture_output=True, check=False, timeout=60).returncode:
@@ -51,7 +51,7 @@ class Pico:
 
 @contextlib.contextmanager
 def pico(rig: str, folder: Path) -> Iterator[Pico]:
-    """Start a board; ``folder`` has a short name and takes its socket."""
+    """Start a board; ``folder`` has a short name and holds its socket."""
     need("arm-none-eabi-gcc")
     need_emulator()
     built("pico")

@@ -1,4 +1,4 @@
-"""The firmware's core with a simulated rig, inside the test's process and in virtual time."""
+"""The firmware's core with a simulated rig, in the test's process and in virtual time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OUT_BYTES: Final = 65536
 
 @functools.cache
 def library(*, policy: bool = False) -> ctypes.CDLL:
-    """The firmware as a library; ``policy``: with one built in."""
+    """The firmware as a library; ``policy``: with a built-in one."""
     loaded = ctypes.CDLL(str(built_with_policy("onrig-device.so") if policy else device_library()))
     us, loop, size = ctypes.c_uint64, ctypes.c_void_p, ctypes.c_size_t
     loaded.onrig_loop_new.restype = loop
@@ -56,7 +56,7 @@ class FirmwareLoop:
         return int(loop)
 
     def restart(self) -> None:
-        """Switch off and on: another boot id, as from a counter in flash; device time starts anew."""
+        """Power-cycle: another boot id, as from a counter in flash; device time starts over."""
         self._library.onrig_loop_free(self._loop)
         self._since_us += self.now_us
         self._boot_id += 1
@@ -72,12 +72,12 @@ class FirmwareLoop:
         return round(self._clock.now_ns * self._scale) // 1000 - self._since_us
 
     def hear(self, data: bytes) -> bytes:
-        """Hand over bytes now; what the device sends in answer."""
+        """Pass bytes on now; returns the device's answer."""
         n = self._library.onrig_loop_bytes(self._loop, data, len(data), self.now_us, self._out)
         return self._out.raw[:n]
 
     def tick(self) -> bytes:
-        """Take the samples that are due; what the device sends."""
+        """Take the samples that are due; returns what the device sends."""
         n = self._library.onrig_loop_tick(self._loop, self.now_us, self._out)
         return self._out.raw[:n]
 
@@ -91,11 +91,11 @@ class FirmwareLoop:
         self._library.onrig_loop_link_lost(self._loop, self.now_us)
 
     def fail(self) -> None:
-        """The board finds itself in an impossible state."""
+        """Put the board into an impossible state."""
         self._library.onrig_loop_fail(self._loop, self.now_us)
 
     def output(self, n_actuators: int) -> tuple[float, ...]:
-        """What the plant feels (SI)."""
+        """Input of the plant (SI)."""
         values = (ctypes.c_double * n_actuators)()
         self._library.onrig_loop_output(self._loop, values)
         return tuple(values)
@@ -103,7 +103,7 @@ class FirmwareLoop:
     def _wait(self, timeout_ns: int) -> bytes:
         clock = self._clock
         due_us = self._library.onrig_loop_due_us(self._loop) if self._scale else 0
-        # The first nanosecond of the clock at which the device's microsecond has come.
+        # The first nanosecond of the clock at which the device's microsecond has elapsed.
         due_ns = -int(-((due_us + self._since_us) * 1000) // self._scale) if due_us else 0
         if not due_us or due_ns > clock.now_ns + timeout_ns:
             clock.advance(timeout_ns)

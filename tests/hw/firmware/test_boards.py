@@ -1,4 +1,4 @@
-"""The firmware from outside: a process or an emulated board at the end of a line."""
+"""The firmware from the outside: a process or an emulated board at the end of a line."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def until_fault(host: Host) -> State:
 
 
 @pytest.mark.parametrize("kind", ["process", "board"])
-def test_a_hundred_times_of_a_hundred_the_output_is_safe_a_lease_and_a_period_after_the_last_command(
+def test_in_a_hundred_trials_the_output_is_safe_a_lease_and_a_period_after_the_last_command(
     kind: str, socket_folder: Path
 ) -> None:
-    """In device time, from the frames: the host falls silent after a command that was accepted."""
+    """In device time, from the frames: the host becomes silent after an accepted command."""
     lease = 2
     with device(kind, socket_folder) as port:
         host = Host(open_port(port), load("pendulum-hardware", []).rig, time)
@@ -64,7 +64,7 @@ def test_a_hundred_times_of_a_hundred_the_output_is_safe_a_lease_and_a_period_af
         host.close()
 
 
-def test_a_board_that_restarts_says_so_by_itself_and_needs_arming(socket_folder: Path) -> None:
+def test_a_board_that_restarts_reports_it_unasked_and_needs_arming(socket_folder: Path) -> None:
     with qemu("pendulum-hw", socket_folder) as board:
         host = Host(open_port(str(board.line)), load("pendulum-hardware", []).rig, time)
         host.begin(PERIOD_US, 250)
@@ -76,13 +76,13 @@ def test_a_board_that_restarts_says_so_by_itself_and_needs_arming(socket_folder:
 
 
 @pytest.mark.parametrize("arguments", [[], ["--rig"], ["--rig", "crane"], ["--rig", "magman", "--pace", "-1"]])
-def test_the_process_says_how_it_is_called(arguments: list[str]) -> None:
+def test_the_process_states_its_name(arguments: list[str]) -> None:
     done = subprocess.run([device_program(), *arguments], capture_output=True, text=True, check=False, timeout=20)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_the_script_for_hardware_in_the_loop_can_be_run() -> None:
+def test_the_hardware_in_the_loop_script_runs() -> None:
     script = SOURCES / "boards" / "mps2" / "hil"
     assert os.access(script, os.X_OK)
     assert subprocess.run(["sh", "-n", script], check=False, timeout=20).returncode == 0

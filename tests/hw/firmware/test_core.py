@@ -1,4 +1,4 @@
-"""The core beyond what the wire shows: the page's code, the rigs' headers, the twin's bytes, hostile input."""
+"""The core beyond what the wire shows: the code on the page, rig headers, the twin's bytes, hostile input."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def rig_of(name: str) -> Rig:
 # -- sources -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_page_s_code_is_the_core_s() -> None:
+def test_the_code_on_the_page_is_that_of_the_core() -> None:
     page = code_block("c").split("\n\n", 1)[1].strip()
     assert page in (SOURCES / "core" / "framing.c").read_text()
 
 
-def test_the_core_needs_nothing_of_a_library_but_memory_functions() -> None:
+def test_the_core_needs_only_memory_functions_of_the_library() -> None:
     allowed = {"<stdbool.h>", "<stddef.h>", "<stdint.h>", "<string.h>"}
     for path in CORE:
         included = set(re.findall(r'^#include ([<"].*[>"])', path.read_text(), re.MULTILINE))
@@ -81,7 +81,7 @@ def channels(macro: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize(("name", "rig"), [("pendulum", "pendulum"), ("pendulum", "pendulum-hw"), ("magman", "magman")])
-def test_a_rig_s_header_says_what_its_yaml_says(name: str, rig: str) -> None:
+def test_a_rig_header_matches_its_yaml(name: str, rig: str) -> None:
     wanted, macros = rig_of(rig), header(name)
     sensors = channels(macros["SENSORS"])
     assert [(n, unit, float(r), w == "true") for n, unit, r, w, *_ in sensors] == [
@@ -115,7 +115,7 @@ def test_no_pin_is_used_twice(name: str) -> None:
     assert all(0 <= pin <= 28 for pin in pins)
 
 
-def test_the_scales_of_the_headers_reach_the_limits() -> None:
+def test_header_scales_reach_the_limits() -> None:
     pendulum, magman = header("pendulum"), header("magman")
     angle, voltage = rig_of("pendulum-hw").sensors[0], rig_of("pendulum-hw").actuators[0]
     assert round(2 * math.pi / angle.resolution) == int(pendulum["ENCODER_COUNTS_PER_TURN"])
@@ -132,7 +132,7 @@ def test_the_scales_of_the_headers_reach_the_limits() -> None:
 
 
 @pytest.mark.parametrize("name", PLANTS)
-def test_the_plant_moves_as_that_of_the_simulator(name: str) -> None:
+def test_the_plant_moves_like_that_of_the_simulator(name: str) -> None:
     plant, rng, doubles = PLANTS[name], np.random.default_rng(3), ctypes.POINTER(ctypes.c_double)
     high = [a.high for a in rig_of(name).actuators]
     low = [a.low for a in rig_of(name).actuators]
@@ -151,8 +151,8 @@ def test_the_plant_moves_as_that_of_the_simulator(name: str) -> None:
 
 @pytest.mark.parametrize("name", PLANTS)
 @pytest.mark.parametrize("seed", range(5))
-def test_the_firmware_says_byte_for_byte_what_the_twin_says(name: str, seed: int) -> None:
-    """Random requests and commands at random times; sensors' limits in DESCRIBE are the device's own affair."""
+def test_firmware_and_twin_send_identical_bytes(name: str, seed: int) -> None:
+    """Random requests and commands at random times; sensor limits in DESCRIBE may differ between devices."""
     rng = random.Random(seed)
     rig = rig_of(name)
     clocks = VirtualClock(), VirtualClock()
@@ -160,7 +160,7 @@ def test_the_firmware_says_byte_for_byte_what_the_twin_says(name: str, seed: int
     start = dict.fromkeys(PLANTS[name].state_names, 0.0)
     twin = LoopbackDevice(TwinDevice(rig, options, start, time_scale=1.0), clocks[0]).transport
     device = FirmwareLoop(rig.name, clocks[1])
-    device.tick()  # says hello at power-on, as the twin need not
+    device.tick()  # sends a hello at power-on, which the twin need not do
     firmware = device.transport
     layout = m.StateLayout(len(rig.sensors), len(rig.actuators))
     readers = FrameReader(), FrameReader()
@@ -184,7 +184,7 @@ def test_the_firmware_says_byte_for_byte_what_the_twin_says(name: str, seed: int
 
 
 def random_body(rng: random.Random, rig: Rig, n: int, frame: int) -> bytes:
-    """Mostly commands; CONFIGURE first."""
+    """Mostly commands, beginning with CONFIGURE."""
     op = (
         Op.CONFIGURE
         if n == 0
@@ -214,7 +214,7 @@ def connected(name: str = "pendulum-hw") -> tuple[Host, FirmwareLoop]:
 
 @pytest.mark.parametrize("lease", [1, 2, 5])
 def test_outputs_are_safe_within_the_lease_and_a_period_after_the_host_stops(lease: int) -> None:
-    """In device time, whenever in the period the last command came; a hundred of a hundred."""
+    """In device time, for any time of the last command within its period; all of a hundred trials."""
     host, device = connected()
     period_us, rng = 20_000, random.Random(lease)
     for _ in range(100):
@@ -230,7 +230,7 @@ def test_outputs_are_safe_within_the_lease_and_a_period_after_the_host_stops(lea
         assert Fault(host.latest_state().fault) is Fault.LEASE
 
 
-def test_an_internal_fault_stays_until_the_device_is_restarted() -> None:
+def test_an_internal_fault_persists_until_the_device_is_restarted() -> None:
     host, device = connected()
     host.begin(10_000, 5)
     host.act(host.latest_state(), host.setpoint(2))
@@ -248,7 +248,7 @@ def test_an_internal_fault_stays_until_the_device_is_restarted() -> None:
 # -- tools -------------------------------------------------------------------------------------------------------------
 
 
-def test_no_analyser_has_anything_to_say() -> None:
+def test_static_analysers_report_nothing() -> None:
     need("cppcheck")
     built("analyze")
 
@@ -265,6 +265,6 @@ def test_the_fuzzer_reaches_nearly_every_branch_of_the_core() -> None:
     assert float(found[1]) >= 95.0
 
 
-def test_products_stay_out_of_the_sources() -> None:
+def test_build_products_are_not_written_to_the_sources() -> None:
     built()
     assert not [path for path in Path(SOURCES).rglob("*") if path.suffix in {".o", ".so", ".gcno", ".gcda", ".gcov"}]

@@ -1,4 +1,4 @@
-"""What of the Pico's firmware runs anywhere (duty, decoder, velocity, USB's control pipe), and its images."""
+"""The parts of the Pico's firmware that run anywhere (duty, decoder, velocity, USB control pipe), and its images."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def library() -> ctypes.CDLL:
 
 
 @pytest.mark.parametrize("volts", [-12.0, -3.0, -0.01, 0.0, 0.01, 1.5, 3.0, 12.0])
-def test_the_bridge_s_mean_voltage_is_the_command(volts: float) -> None:
+def test_the_mean_voltage_of_the_bridge_is_the_command(volts: float) -> None:
     """Driving while the inputs differ, braking while both are high."""
     bridge = library().onrig_bridge_of_volts(volts, 12.0, LEVELS)
     assert max(bridge.in1, bridge.in2) == LEVELS
@@ -86,13 +86,13 @@ def test_the_bridge_s_mean_voltage_is_the_command(volts: float) -> None:
 
 
 @pytest.mark.parametrize("volts", [13.0, -1e9, math.inf, -math.inf, math.nan])
-def test_no_command_takes_the_bridge_beyond_its_period(volts: float) -> None:
+def test_no_command_exceeds_the_period_of_the_bridge(volts: float) -> None:
     bridge = library().onrig_bridge_of_volts(volts, 12.0, LEVELS)
     assert max(bridge.in1, bridge.in2) == LEVELS
     assert min(bridge.in1, bridge.in2) == (LEVELS if math.isnan(volts) else 0)
 
 
-def test_a_coil_s_duty_is_that_of_the_current_and_ends_at_its_clamp() -> None:
+def test_the_duty_of_a_coil_follows_from_the_current_and_ends_at_its_clamp() -> None:
     level = library().onrig_level_of_squared_current
     for squared_a in (0.01, 0.25, 0.6):
         assert level(squared_a, 10.0, 12.0, 0.67, LEVELS) == pytest.approx(
@@ -107,7 +107,7 @@ def test_a_coil_s_duty_is_that_of_the_current_and_ends_at_its_clamp() -> None:
 
 
 @pytest.mark.parametrize("n", [2, 8, 16, 32])
-def test_the_slope_of_a_line_is_its_own_even_where_the_count_wraps_around(n: int) -> None:
+def test_the_slope_of_a_line_is_exact_even_where_the_count_wraps(n: int) -> None:
     slope = Slope()
     for i in range(100):
         reading = 2**31 - 300 + 7 * i
@@ -118,7 +118,7 @@ def test_the_slope_of_a_line_is_its_own_even_where_the_count_wraps_around(n: int
             assert library().onrig_slope_of(slope, n) == 0.0
 
 
-def test_the_slope_s_noise_is_what_its_page_says() -> None:
+def test_the_noise_of_the_slope_is_as_documented() -> None:
     rng, n, slopes = random.Random(1), 16, []
     slope = Slope()
     for _ in range(4000):
@@ -129,7 +129,7 @@ def test_the_slope_s_noise_is_what_its_page_says() -> None:
 
 
 @pytest.mark.parametrize("turn", [16384, 4000])
-def test_an_angle_wraps_where_the_channel_s_limits_are(turn: int) -> None:
+def test_an_angle_wraps_at_the_channel_limits(turn: int) -> None:
     wrapped = library().onrig_quadrature_wrapped
     for count in (0, 1, -1, turn // 2 - 1, turn // 2, -turn // 2, -turn // 2 - 1, 5 * turn + 3, -7 * turn - 3):
         assert wrapped(count, turn) == (count + turn // 2) % turn - turn // 2
@@ -201,7 +201,7 @@ def ask(usb: Usb, kind: int, request: int, value: int = 0, index: int = 0, lengt
     return answer.stage, bytes(answer.data[: answer.n]) if answer.stage == SEND else b""
 
 
-def test_the_descriptors_are_those_of_a_serial_port(usb: Usb) -> None:
+def test_the_descriptors_describe_a_serial_port(usb: Usb) -> None:
     stage, device = ask(usb, 0x80, 6, 0x0100, 0, 64)
     assert (stage, len(device), device[:2], device[4], device[7]) == (SEND, 18, bytes([18, 1]), 2, 64)
     whole = ask(usb, 0x80, 6, 0x0200, 0, 255)[1]
@@ -230,7 +230,7 @@ def test_the_strings_name_rig_and_board(usb: Usb) -> None:
 @pytest.mark.parametrize(
     ("kind", "request_code", "value", "index"),
     [
-        (0x80, 6, 0x0600, 0),  # device qualifier: full speed alone
+        (0x80, 6, 0x0600, 0),  # device qualifier: full speed only
         (0x80, 6, 0x0304, 0),
         (0x80, 6, 0x0201, 0),
         (0x00, 9, 2, 0),
@@ -242,15 +242,13 @@ def test_the_strings_name_rig_and_board(usb: Usb) -> None:
         (0xC0, 1, 0, 0),
     ],
 )
-def test_what_the_control_pipe_does_not_know_it_refuses(
-    usb: Usb, kind: int, request_code: int, value: int, index: int
-) -> None:
+def test_unknown_control_requests_are_refused(usb: Usb, kind: int, request_code: int, value: int, index: int) -> None:
     before = bytes(usb)
     assert ask(usb, kind, request_code, value, index, 2) == (STALL, b"")
     assert bytes(usb) == before
 
 
-def test_the_line_is_open_while_a_host_says_so_and_the_bus_is_awake(usb: Usb) -> None:
+def test_the_line_is_open_while_the_host_holds_it_open_and_the_bus_is_awake(usb: Usb) -> None:
     is_open = library().onrig_usb_line_open
     assert ask(usb, 0x00, 5, 9)[0] == STATUS
     assert usb.address == 9
@@ -269,7 +267,7 @@ def test_the_line_is_open_while_a_host_says_so_and_the_bus_is_awake(usb: Usb) ->
     assert (is_open(usb), usb.address, usb.configuration) == (False, 0, 0)
 
 
-def test_line_coding_is_kept_and_told(usb: Usb) -> None:
+def test_line_coding_is_stored_and_reported(usb: Usb) -> None:
     ask(usb, 0x00, 9, 1)
     coding = struct.pack("<IBBB", 921600, 0, 0, 8)
     assert ask(usb, 0x21, 0x20, 0, 0, 7)[0] == TAKE
@@ -279,7 +277,7 @@ def test_line_coding_is_kept_and_told(usb: Usb) -> None:
 
 
 @pytest.mark.parametrize("endpoint", [BULK_IN, BULK_OUT])
-def test_an_endpoint_can_be_halted_and_begins_anew_after_it(usb: Usb, endpoint: int) -> None:
+def test_an_endpoint_can_be_halted_and_restarts_afterwards(usb: Usb, endpoint: int) -> None:
     ask(usb, 0x00, 9, 1)
     assert ask(usb, 0x82, 0, 0, endpoint, 2) == (SEND, b"\0\0")
     assert ask(usb, 0x02, 3, 0, endpoint)[0] == STATUS
@@ -292,7 +290,7 @@ def test_an_endpoint_can_be_halted_and_begins_anew_after_it(usb: Usb, endpoint: 
 
 
 @pytest.mark.parametrize("rig", ["pendulum", "pendulum-hw", "magman"])
-def test_an_image_is_what_the_boot_rom_starts_and_its_uf2_file_the_same(rig: str) -> None:
+def test_an_image_boots_and_its_uf2_file_is_identical(rig: str) -> None:
     need("arm-none-eabi-gcc")
     built("pico")
     image = (PRODUCTS / f"pico-{rig}.bin").read_bytes()
@@ -312,7 +310,7 @@ def test_an_image_is_what_the_boot_rom_starts_and_its_uf2_file_the_same(rig: str
         assert block[508:] == bytes.fromhex("306fb10a")
 
 
-def test_the_page_s_table_of_sizes_is_what_make_says() -> None:
+def test_the_table_of_sizes_on_the_page_matches_make() -> None:
     """Another compiler may differ a little."""
     need("arm-none-eabi-gcc")
     told = [line.split()[-3:] for line in built("size").splitlines() if re.match(r"(host|mps2|pico) ", line)]
@@ -324,8 +322,8 @@ def test_the_page_s_table_of_sizes_is_what_make_says() -> None:
     assert all(int(stack) <= 8192 for _, _, stack in boards)
 
 
-def test_a_rig_of_ones_own_is_flashed_under_its_name(tmp_path: Path) -> None:
-    """What make would do; that the compiler takes such a name is seen in the next test."""
+def test_a_custom_rig_is_flashed_under_its_own_name(tmp_path: Path) -> None:
+    """Emulates make; the next test shows that the compiler accepts such a name."""
     need("make")
     variables = [f"OUT={tmp_path}", "RIG=magman", "NAME=ball-on-a-track", f"DRIVE={tmp_path}"]
     told = subprocess.run(
@@ -336,7 +334,7 @@ def test_a_rig_of_ones_own_is_flashed_under_its_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "fits"), [("sixteen-bytes-is", True), ("seventeen-bytes-i", False)])
-def test_a_name_that_the_wire_cannot_carry_is_no_name(name: str, fits: bool, tmp_path: Path) -> None:
+def test_a_name_that_does_not_fit_the_wire_is_refused(name: str, fits: bool, tmp_path: Path) -> None:
     need("gcc")
     words = [
         "gcc",

@@ -1,4 +1,4 @@
-"""What the Pico's pins do, on its very image in an emulator: drivers, encoder, converter, e-stop, watchdog."""
+"""The pins of the Pico, on its actual image in an emulator: drivers, encoder, converter, e-stop, watchdog."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def brakes(board: Pico) -> bool:
     return bridge(board) == {IN1: LEVELS, IN2: LEVELS, ENABLE: 1}
 
 
-def test_the_bus_tells_rig_and_serial_number(pendulum: Pico) -> None:
+def test_the_bus_reports_rig_and_serial_number(pendulum: Pico) -> None:
     assert re.fullmatch(r"ready pendulum-hw [0-9A-F]{16}", pendulum.ready)
     assert pendulum.ready[-16:] != 16 * "0"
 
 
-def test_the_bridge_wakes_by_arming_and_brakes_by_whatever_ends_it(pendulum: Pico) -> None:
+def test_arming_wakes_the_bridge_and_every_end_of_arming_brakes(pendulum: Pico) -> None:
     assert asleep(pendulum)
     host = connected(pendulum, "pendulum-hw")
     host.begin(PERIOD_US, host.long_lease, arm=False)
@@ -83,14 +83,14 @@ def test_the_bridge_wakes_by_arming_and_brakes_by_whatever_ends_it(pendulum: Pic
 
 
 def until(true: object) -> None:
-    """Ask again and again; what is asked takes its time."""
+    """Poll until a condition holds."""
     for _ in range(1000):
         if true():  # type: ignore[operator]
             return
     raise AssertionError("never")
 
 
-def test_the_decoder_s_counts_are_the_angle_and_its_slope_the_velocity(pendulum: Pico) -> None:
+def test_the_decoders_counts_give_the_angle_and_their_slope_the_velocity(pendulum: Pico) -> None:
     host = connected(pendulum, "pendulum-hw")
     host.begin(PERIOD_US, host.long_lease)
     counted = 0
@@ -121,8 +121,8 @@ def test_too_much_current_stops_the_drive_until_it_is_restarted(pendulum: Pico) 
     host.close()
 
 
-def test_a_bus_that_sleeps_is_a_closed_line(pendulum: Pico) -> None:
-    """As where the cable is pulled from a board that has a supply of its own."""
+def test_a_suspended_bus_is_a_closed_line(pendulum: Pico) -> None:
+    """As if the cable were pulled from a board with its own power supply."""
     host = connected(pendulum, "pendulum-hw")
     host.begin(PERIOD_US, host.long_lease)
     host.act(host.latest_state(), (15_000,))
@@ -134,7 +134,7 @@ def test_a_bus_that_sleeps_is_a_closed_line(pendulum: Pico) -> None:
     host.close()
 
 
-def test_a_board_that_hangs_is_restarted_with_its_pins_let_go_and_says_another_boot_id(pendulum: Pico) -> None:
+def test_a_hung_board_is_restarted_with_its_pins_released_and_a_new_boot_id(pendulum: Pico) -> None:
     host = connected(pendulum, "pendulum-hw")
     host.begin(PERIOD_US, host.long_lease)
     host.act(host.latest_state(), (15_000,))
@@ -149,13 +149,13 @@ def test_a_board_that_hangs_is_restarted_with_its_pins_let_go_and_says_another_b
     with pytest.raises(RequestRefused):
         again.session.clear_fault()
     again.session.configure(PERIOD_US, again.long_lease)
-    assert again.wait().fault == Fault.INTERNAL  # the encoder's zero is that of mid-swing
+    assert again.wait().fault == Fault.INTERNAL  # the encoder's zero is the position in mid-swing
     assert again.result(Op.ARM) != Result.OK
     again.close()
 
 
 def begin_at_rest(host: Host) -> None:
-    """Arm once the slope has left behind that the ball came from where no sensor was: such a leap is a dead sensor."""
+    """Arm once the slope no longer covers the ball's appearance at the sensor: such a jump is a dead sensor."""
     host.begin(PERIOD_US, host.long_lease, arm=False)
     for _ in range(5):
         host.wait()
@@ -163,7 +163,7 @@ def begin_at_rest(host: Host) -> None:
     assert host.result(Op.ARM) == Result.OK
 
 
-def test_the_coils_get_the_current_s_duty_and_the_ball_is_where_the_sensor_says(magman: Pico) -> None:
+def test_the_coils_get_the_duty_of_the_current_and_the_ball_is_where_the_sensor_reports_it(magman: Pico) -> None:
     host = connected(magman, "magman")
     begin_at_rest(host)
     host.act(host.latest_state(), (60_000, 25_000, 100, 0))
@@ -181,7 +181,7 @@ def test_the_coils_get_the_current_s_duty_and_the_ball_is_where_the_sensor_says(
     host.close()
 
 
-def test_a_torn_cable_of_the_position_sensor_is_a_dead_sensor(magman: Pico) -> None:
+def test_a_severed_cable_of_the_position_sensor_is_a_dead_sensor(magman: Pico) -> None:
     host = connected(magman, "magman")
     begin_at_rest(host)
     host.act(host.latest_state(), (60_000, 60_000, 60_000, 60_000))

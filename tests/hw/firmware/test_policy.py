@@ -1,4 +1,4 @@
-"""A policy on an emulated Cortex-M4F: it keeps the pendulum up while the host renews its lease, and no longer."""
+"""A policy on an emulated Cortex-M4F: it balances the pendulum while the host renews its lease, and no longer."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def up(state: State) -> bool:
     return math.cos(state.sensors[0] * RIG.sensors[0].resolution) < -math.cos(0.2)
 
 
-def test_the_board_swings_the_pendulum_up_and_keeps_it_up_for_ten_seconds(socket_folder: Path) -> None:
-    """Of device time, in lockstep."""
+def test_the_board_swings_the_pendulum_up_and_balances_it_for_ten_seconds(socket_folder: Path) -> None:
+    """In device time, in lockstep."""
     with qemu("pendulum-lockstep", socket_folder, policy=True) as board:
         session = session_with(board, 5)
         states = list(islice(renew(session, POLICY, PERIOD_US, time), 650))
@@ -47,7 +47,7 @@ def test_the_board_swings_the_pendulum_up_and_keeps_it_up_for_ten_seconds(socket
 
 
 def falls_safe(session: DeviceSession, lease: int, frames: int) -> list[State]:
-    """Renew for a number of frames, then fall silent until the lease has expired; check that it does in time."""
+    """Renew for a number of frames, then stop until the lease has expired; check that it expires in time."""
     states = list(islice(renew(session, POLICY, PERIOD_US, time), frames))
     read = len(states)
     while not states[-1].fault:
@@ -72,7 +72,7 @@ def test_without_renewals_the_board_is_safe_after_the_lease_and_a_period(socket_
 
 
 @pytest.mark.study
-def test_in_real_time_it_stays_up_for_ten_seconds_and_falls_safe(socket_folder: Path) -> None:
+def test_in_real_time_it_balances_for_ten_seconds_and_then_becomes_safe(socket_folder: Path) -> None:
     with qemu("pendulum", socket_folder, policy=True) as board:
         session = session_with(board, LEASE)
         states = falls_safe(session, LEASE, 650)

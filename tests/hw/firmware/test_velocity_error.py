@@ -1,4 +1,4 @@
-"""The velocity that the Pico reports is behind the true one by no more than its README and that of `onrig init` say."""
+"""The velocity reported by the Pico lags by no more than its README and that of `onrig init` state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ README = Path("hw/firmware/README.md")
 
 
 def hardest(config: str) -> float:
-    """Largest acceleration of any plant that the shield covers, within its envelope."""
+    """Largest acceleration of any plant covered by the shield, within its envelope."""
     run = load(config)
     box = run.limits.predicted
     more = 1.0 + box.spread if box is not None else 1.0
@@ -43,7 +43,7 @@ def hardest(config: str) -> float:
         ("magman", "magman", 0.085, "0.085 m/s"),
     ],
 )
-def test_the_velocity_is_behind_by_no_more_than_is_said(config: str, header: str, figure: float, told: str) -> None:
+def test_the_velocity_lags_by_no_more_than_stated(config: str, header: str, figure: float, told: str) -> None:
     polls = re.search(r"_VELOCITY_POLLS (\d+)", (RIGS / f"{header}.h").read_text())
     assert polls is not None
     n, (place, velocity) = int(polls[1]), load(config).rig.sensors[:2]

@@ -1,4 +1,4 @@
-"""Choice of the C library's variant, and what is said where none can be used."""
+"""Choice of the C library's variant, and the message if none can be used."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ V4 = VARIANT_CPU_FLAGS["x86-64-v4"]
 
 
 def loaded(**environment: str) -> tuple[str, str]:
-    """Variant and reason in a process of its own: a process loads the library once."""
+    """Variant and reason in a separate process: a process loads the library once."""
     code = "import json; from onrig.hw.native import library_state; print(json.dumps(library_state()[1:]))"
     done = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, check=True
@@ -36,7 +36,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sources = [*HERE.glob("*.[ch]"), HERE / "build.py"]
     ready = list(HERE.glob("libonrig-*.so"))
     if ready and min(path.stat().st_mtime for path in ready) > max(path.stat().st_mtime for path in sources):
-        for path in ready:  # the installation has built them from these sources, which takes half a minute
+        for path in ready:  # the installation has already built them from these sources; building takes half a minute
             shutil.copy(path, folder)
         return folder
     try:
@@ -52,11 +52,11 @@ def test_every_c_file_is_compiled() -> None:
     assert {source.file for source in build.SOURCES} == {path.name for path in HERE.glob("*.c")}
 
 
-def test_both_sides_state_the_same_number() -> None:
+def test_both_sides_define_the_same_number() -> None:
     assert f"#define ONRIG_ABI {ABI}\n" in (HERE / "native.h").read_text()
 
 
-def test_nothing_licenses_the_compiler_to_change_sums_or_ignore_nan() -> None:
+def test_no_option_lets_the_compiler_reorder_sums_or_ignore_nan() -> None:
     flags = {*build.FLAGS, *build.OPTIMISATION_FLAGS}
     assert not flags & {
         "-ffast-math",
@@ -77,7 +77,9 @@ def test_nothing_licenses_the_compiler_to_change_sums_or_ignore_nan() -> None:
         (frozenset[str](), []),
     ],
 )
-def test_a_variant_is_used_only_where_the_kernel_reports_all_of_it(flags: frozenset[str], expected: list[str]) -> None:
+def test_a_variant_is_used_only_if_the_kernel_reports_all_of_its_features(
+    flags: frozenset[str], expected: list[str]
+) -> None:
     assert supported_variants("x86_64", flags) == expected
 
 
@@ -98,18 +100,18 @@ def test_the_build_is_loaded(built: Path) -> None:
     assert not list(built.glob(".build-*"))
 
 
-def test_it_can_be_switched_off() -> None:
+def test_the_library_can_be_switched_off() -> None:
     assert loaded(ONRIG_NATIVE="off") == ("none", "switched off by ONRIG_NATIVE=off")
 
 
-def test_a_variant_that_the_processor_lacks_is_not_loaded() -> None:
+def test_a_variant_that_the_processor_does_not_support_is_not_loaded() -> None:
     assert loaded(ONRIG_NATIVE="x86-64-v9")[0] == "none"
 
 
 @pytest.mark.parametrize(
     ("code", "reason"), [("int onrig_abi(void) { return 0; }", "other sources (ABI 0, not"), ("int x;", "onrig_abi")]
 )
-def test_a_library_of_other_sources_is_not_used(built: Path, tmp_path: Path, code: str, reason: str) -> None:
+def test_a_library_built_from_other_sources_is_not_used(built: Path, tmp_path: Path, code: str, reason: str) -> None:
     (tmp_path / "old.c").write_text(code)
     for path in built.glob("*.so"):
         command = [*build.compiler(), "-shared", "-fPIC", "old.c", "-o", path.name]
@@ -127,7 +129,7 @@ def test_a_damaged_library_is_not_used(built: Path, tmp_path: Path) -> None:
     assert "cannot be loaded" in said
 
 
-def test_a_missing_compiler_and_a_failed_compilation_are_one_line(
+def test_a_missing_compiler_and_a_failed_compilation_are_reported_in_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("CC", "/no/such/compiler")
@@ -140,7 +142,7 @@ def test_a_missing_compiler_and_a_failed_compilation_are_one_line(
 
 
 @pytest.mark.skipif(library() is None, reason="the library is not built")
-def test_short_functions_are_builtins_which_cold_caches_do_not_slow_down() -> None:
+def test_short_functions_are_builtins_that_a_cold_cache_does_not_slow_down() -> None:
     encode, decode = builtin("frame_encode"), builtin("frame_decode")
     assert isinstance(encode, BuiltinFunctionType)
     assert isinstance(decode, BuiltinFunctionType)
@@ -151,7 +153,7 @@ def test_short_functions_are_builtins_which_cold_caches_do_not_slow_down() -> No
 
 
 @pytest.mark.skipif(library() is None, reason="the library is not built")
-def test_a_network_of_another_layout_does_not_run() -> None:
+def test_a_network_of_another_layout_is_not_run() -> None:
     run = builtin("network_run", b"short")
     assert run is not None
     assert run() == -1

@@ -1,4 +1,4 @@
-"""What computed results, as files name it, and what is said where something else would continue them."""
+"""The executor that computed results, as recorded in files, and the message if another one would continue them."""
 
 from __future__ import annotations
 
@@ -89,27 +89,27 @@ LACKS = "not built: no libonrig-x86-64-v4.so in /there"
         "not torch",
     ],
 )
-def test_a_difference_is_named_with_the_way_to_the_same(
+def test_a_difference_is_named_with_the_remedy(
     recorded: Executor, here: Executor, available: list[str], said: str | None
 ) -> None:
     assert describe_difference(recorded, here, available, "" if available else LACKS) == said
 
 
 @pytest.mark.parametrize("one", [V3, ARM, NUMPY, BY_TORCH])
-def test_files_give_it_back(one: Executor) -> None:
+def test_files_are_read_back(one: Executor) -> None:
     assert read_executor(msgspec.json.decode(msgspec.json.encode(one))) == one
 
 
 @pytest.mark.parametrize("field", [None, "x86-64-v3", {}, {"kind": 3}, ["native"]])
-def test_what_is_none_is_not_known(field: object) -> None:
+def test_an_invalid_value_counts_as_unknown(field: object) -> None:
     assert read_executor(field) is None
 
 
-def test_that_of_this_process_follows_the_library() -> None:
+def test_the_executor_of_this_process_follows_the_library() -> None:
     assert replace(executor(), torch="") == executor_of(variant())
 
 
-def test_torch_is_named_where_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_is_named_if_it_was_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONRIG_TORCH", "cpu")
     assert executor().torch == "cpu"
     assert evaluator_difference(variant()) is None, "policies are evaluated by the library all the same"

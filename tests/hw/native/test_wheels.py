@@ -1,4 +1,4 @@
-"""Names of wheels, what compilers are asked for, and what is said where a tool is missing."""
+"""Names of wheels, arguments of compilers, and the message if a tool is missing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def library(folder: Path, variant: str, *versions: str) -> Path:
     return path
 
 
-def test_a_wheels_platform_is_the_newest_glibc_that_a_library_calls(tmp_path: Path) -> None:
+def test_the_platform_of_a_wheel_is_the_newest_glibc_that_a_library_calls(tmp_path: Path) -> None:
     v2 = library(tmp_path, "x86-64-v2", "pow", "GLIBC_2.2.5", "GLIBC_2.29")
     v3 = library(tmp_path, "x86-64-v3", "GLIBC_2.4")
     assert build.platform_tag([v2, v3]) == "manylinux_2_29_x86_64"
@@ -38,7 +38,7 @@ def test_a_library_without_glibc_names_no_platform(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("architecture", "variants"), build.VARIANTS.items())
-def test_a_compiler_builds_the_variants_of_what_it_compiles_for(
+def test_a_compiler_builds_the_variants_of_its_target(
     architecture: str, variants: dict[str, tuple[str, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     zig, log = tmp_path / "zig", tmp_path / "calls"
@@ -80,7 +80,7 @@ def test_a_compiler_for_another_architecture_is_named(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("present", [False, True])
-def test_a_missing_tool_is_one_line_with_what_to_install(present: bool, tmp_path: Path) -> None:
+def test_a_missing_tool_is_reported_in_one_line_with_what_to_install(present: bool, tmp_path: Path) -> None:
     code = (
         "import sys, runpy; sys.argv = ['wheels.py']; from pathlib import Path\n"
         f"names = runpy.run_path({str(WHEELS)!r}); folder = Path({str(tmp_path)!r})\n"

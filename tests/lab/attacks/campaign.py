@@ -21,11 +21,11 @@ from onrig.tools.workers import Channel, Unavailable, WorkerProcess
 from tests.lab.rig.balance import Gauges
 from tests.lab.trials_file import append_lines
 
-GROWN_MB: Final = 10.0
+MAX_GROWTH_MB: Final = 10.0
 """Maximum growth of a process from the first tenth of a piece to the last."""
 _WARM_UP_S: Final = 5.0
 _SAMPLE_S: Final = 0.25
-_ALLOWED_S: Final = 2.0
+_CASE_LIMIT_S: Final = 2.0
 """Average time limit per case, beyond which the process counts as hung."""
 
 
@@ -51,7 +51,7 @@ class Campaign(Protocol):
         """Name for ``--only``."""
 
     @property
-    def does(self) -> str:
+    def description(self) -> str:
         """Summary of the attack."""
 
     @property
@@ -77,7 +77,7 @@ class RecordedPieces:
                 with contextlib.suppress(msgspec.DecodeError):  # the last line, if interrupted
                     self.pieces.append(msgspec.json.decode(line, type=Piece))
 
-    def left(self, pieces: int) -> list[int]:
+    def missing(self, pieces: int) -> list[int]:
         """Numbers of the pieces still to be done."""
         done = {piece.number for piece in self.pieces}
         return [n for n in range(pieces) if n not in done]
@@ -88,7 +88,7 @@ class RecordedPieces:
         append_lines(self._path, msgspec.json.encode(piece) + b"\n")
 
 
-def do_piece(campaign: Campaign, number: int, folder: Path) -> Piece:
+def run_piece(campaign: Campaign, number: int, folder: Path) -> Piece:
     """Run one piece in its own folder, which is kept if anything is found; a crash of the campaign is a finding."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -108,20 +108,20 @@ class Verdict(msgspec.Struct, frozen=True):
     """Outcome of a campaign."""
 
     name: str
-    does: str
+    description: str
     cases: int
     findings: list[str]
     counts: dict[str, int]
     growth_mb: float | None
     """Largest growth of any process; None if none was observed long enough."""
     duration_s: float
-    whole: bool
+    complete: bool
     """Whether all pieces are done."""
 
     @property
     def holds(self) -> bool:
         """Whether all pieces are done without findings."""
-        return self.whole and not self.findings
+        return self.complete and not self.findings
 
 
 def verdict(campaign: Campaign, pieces: Sequence[Piece]) -> Verdict:
@@ -130,15 +130,15 @@ def verdict(campaign: Campaign, pieces: Sequence[Piece]) -> Verdict:
     counts: dict[str, int] = {}
     grown: list[float] = []
     for piece in pieces:
-        for what, n in piece.counts.items():
-            counts[what] = counts.get(what, 0) + n
+        for outcome, n in piece.counts.items():
+            counts[outcome] = counts.get(outcome, 0) + n
         for role, mb in piece.growth_mb.items():
             grown.append(mb)
-            if mb > GROWN_MB:
+            if mb > MAX_GROWTH_MB:
                 found.append(f"{campaign.name} {piece.number}: {role} holds {mb:.1f} MB more in the last tenth")
     return Verdict(
         campaign.name,
-        campaign.does,
+        campaign.description,
         sum(piece.cases for piece in pieces),
         found,
         counts,
@@ -156,16 +156,16 @@ class JudgedCases(msgspec.Struct):
 
 
 class Fuzzing:
-    """A campaign: each piece checks ``cases`` of ``what`` in a separate process.
+    """A campaign: each piece checks ``cases`` of ``name`` in a separate process.
 
     ``steady``: whether the process must not grow. The checker of configurations caches tables of any size; each check
     limits its own growth.
     """
 
     def __init__(
-        self, what: str, does: str, seed: int, pieces: int, cases: int, case_s: float, *, steady: bool = True
+        self, name: str, description: str, seed: int, pieces: int, cases: int, case_s: float, *, steady: bool = True
     ) -> None:
-        self.name, self.does, self.pieces = what, f"{pieces * cases} {does}", pieces
+        self.name, self.description, self.pieces = name, f"{pieces * cases} {description}", pieces
         self.piece_s = 3.0 + cases * case_s
         self._seed, self._cases, self._steady = seed, cases, steady
 
@@ -173,7 +173,7 @@ class Fuzzing:
         """Run the checks of one piece."""
         seed = 1_000_003 * self._seed + number
         gauges, judged, found = Gauges(), JudgedCases(), []
-        limit_s = time.monotonic() + 60 + _ALLOWED_S * self._cases
+        limit_s = time.monotonic() + 60 + _CASE_LIMIT_S * self._cases
         with WorkerProcess(__name__) as judge:
             try:
                 judge.wait_for_value()
@@ -181,7 +181,7 @@ class Fuzzing:
                 while not judge.has_reply(_SAMPLE_S):
                     gauges.sample(time.monotonic(), {"judge": judge.pid})
                     if time.monotonic() > limit_s:
-                        raise Unavailable(f"no verdict within {60 + _ALLOWED_S * self._cases:g} s")
+                        raise Unavailable(f"no verdict within {60 + _CASE_LIMIT_S * self._cases:g} s")
                 judged = msgspec.json.decode(judge.wait_for_value(), type=JudgedCases)
             except Unavailable as reason:
                 found = [f"the process that judges: {reason} (seed {seed})"[:400]]
@@ -206,8 +206,8 @@ class Judge:
                 continue
             kept = Path(folder) / f"{mutant.name}.yaml"
             kept.write_bytes(mutant.content)
-            told = finding.what.strip().splitlines()
-            judged.findings.append(f"{kept.name} {' '.join(mutant.overrides)}: {told[0][:300] if told else ''}")
+            lines = finding.violation.strip().splitlines()
+            judged.findings.append(f"{kept.name} {' '.join(mutant.overrides)}: {lines[0][:300] if lines else ''}")
         return judged
 
     def models(self, count: int, seed: int, folder: str) -> JudgedCases:

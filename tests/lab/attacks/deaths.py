@@ -17,7 +17,7 @@ from onrig.sim.plants import Pendulum
 from tests.lab.attacks.campaign import Piece
 from tests.lab.rig.rig import WatchedRig
 from tests.lab.rig.run_folder import tracebacks
-from tests.lab.rig.wire import Seen
+from tests.lab.rig.wire import TimedState
 
 _SETTINGS: Final = ("limits.predicted.late_us=20000", "exploration={process: none}")
 """Settings for a busy machine; only the policy moves the rig."""
@@ -49,7 +49,7 @@ def plant_settings(shares: tuple[float, float, float]) -> list[str]:
     return [f"device.twin.plant.{p.name}={p.value!r}" for p in plant.parameters() if p.name != "inertia"]
 
 
-def after_death(seen: list[Seen], config: RunConfig) -> list[str]:
+def after_death(seen: list[TimedState], config: RunConfig) -> list[str]:
     """List the violations by a device whose host has died.
 
     ``seen``: frames in order, the first ones with a command in force.
@@ -64,7 +64,7 @@ def after_death(seen: list[Seen], config: RunConfig) -> list[str]:
     return found + ([f"{share:.1%} of the envelope's velocity after the host's death"] if share > 1.0 else [])
 
 
-def fastest_share(seen: list[Seen], config: RunConfig) -> float:
+def fastest_share(seen: list[TimedState], config: RunConfig) -> float:
     """Return the largest measured |velocity| as a share of its envelope."""
     at = [s.name for s in config.rig.sensors].index("velocity")
     counts = max((abs(s.state.sensors[at]) for s in seen), default=0)
@@ -77,7 +77,7 @@ class DeadHosts:
     name = "dead-hosts"
 
     def __init__(self, seed: int, pieces: int, count: int) -> None:
-        self.does = f"{pieces * count} hosts killed for good, at any phase of the motion"
+        self.description = f"{pieces * count} hosts killed for good, at any phase of the motion"
         self.pieces, self.piece_s = pieces, 8.0 + count * (_SWING_S + _WATCHED_S)
         self._seed, self._count = seed, count
 
@@ -94,11 +94,11 @@ class DeadHosts:
                 rig.until_moving()
                 time.sleep(rng.uniform(0.0, _SWING_S))
                 rig.run.cut()
-                died = len(rig.wire.seen)
+                n_before = len(rig.wire.seen)
                 time.sleep(_WATCHED_S)
-                told = f"death {death}, motor {output}, plant {shares}"
-                after = rig.wire.seen[died:]
-                found += [f"{line} ({told})" for line in after_death(after, rig.config)]
+                conditions = f"death {death}, motor {output}, plant {shares}"
+                after = rig.wire.seen[n_before:]
+                found += [f"{line} ({conditions})" for line in after_death(after, rig.config)]
                 share = max(share, fastest_share(after, rig.config))
             found += tracebacks(rig.run_folder)
         return Piece(number, self._count, found, {"of the envelope, %": round(100 * share)})

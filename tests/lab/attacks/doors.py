@@ -72,7 +72,7 @@ class OpenRig:
         self._over = threading.Event()
 
     @contextmanager
-    def at_work(self) -> Iterator[Run]:
+    def observed_run(self) -> Iterator[Run]:
         """Yield the run after its first recorded episode; interrupts it at the end and examines its account."""
         with Run(self.folder / "run", "pendulum", *self.settings, arguments=self._arguments) as run:
             run.until(lambda: bool(run.rows()), "the first episode to be filed")
@@ -83,12 +83,12 @@ class OpenRig:
             finally:
                 self._over.set()
                 watch.join()
-            filed = len(run.rows())
+            recorded = len(run.rows())
             if run.children().get(REPLAY) is None:
                 self.findings.append("the replay process has ended")
             else:
                 try:
-                    run.until(lambda: len(run.rows()) >= filed + 2, "two more episodes", _ANSWER_S)
+                    run.until(lambda: len(run.rows()) >= recorded + 2, "two more episodes", _ANSWER_S)
                 except WaitTimeout as error:
                     self.findings.append(str(error))
             code = run.interrupt()
@@ -115,7 +115,7 @@ class ListeningRig(OpenRig):
 
     def __init__(self, folder: Path, *, plain: bool = False) -> None:
         self.keys = None if plain else learner_keys(folder / "keys")
-        self.link, self.page = (TcpEndpoint(peers.HERE, free_port()) for _ in range(2))
+        self.link, self.page = (TcpEndpoint(peers.LOOPBACK, free_port()) for _ in range(2))
         guarded = "link.allow_plain_loopback=true" if plain else f"link.keys={folder / 'keys' / 'rig'}"
         super().__init__(folder, self.page.port, f"link.listen={self.link}", guarded)
 
@@ -131,8 +131,8 @@ class ListeningRig(OpenRig):
     def page_responds(self) -> bool:
         """Return whether a visitor receives the page in time."""
         try:
-            with socket.create_connection((peers.HERE, self.page.port), _PAGE_S) as line:
-                host = f"{peers.HERE}:{self.page.port}".encode()
+            with socket.create_connection((peers.LOOPBACK, self.page.port), _PAGE_S) as line:
+                host = f"{peers.LOOPBACK}:{self.page.port}".encode()
                 line.sendall(b"GET / HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n" % host)
                 return line.recv(64).split()[1:2] == [b"200"]
         except OSError:
@@ -152,21 +152,21 @@ class ModelsOverTheLink:
     name = "link-models"
 
     def __init__(self, seed: int, pieces: int, cases: int) -> None:
-        self.does = f"{pieces * cases} hostile or mutated models over the live link"
+        self.description = f"{pieces * cases} hostile or mutated models over the live link"
         self.pieces, self.piece_s = pieces, 15.0 + 0.02 * cases
         self._seed, self._cases = seed, cases
 
     def run(self, number: int, folder: Path) -> Piece:
         """Offer the models of one piece."""
         rng = random.Random(f"{self._seed} {self.name} {number}")
-        rig, what = OpenRig(folder), subject()
+        rig, originals = OpenRig(folder), subject().originals
         counts = {"accepted": 0, "refused": 0, "unanswered": 0}
-        with rig.at_work() as run:
+        with rig.observed_run() as run:
             with contextlib.closing(LinkClient(f"ipc://{run.shm}/learner", lambda: False)) as client:
                 attach = Attach(session=rng.randbytes(16), role="push")
                 client.ask(attach)
                 for _ in range(self._cases):
-                    model = rng.choice(MUTATIONS)(rng.choice(what.originals), rng)
+                    model = rng.choice(MUTATIONS)(rng.choice(originals), rng)
                     offer = Offer(rng.randrange(1000))
                     try:
                         answer, _ = client.ask(offer, model, timeout_s=_ANSWER_S)
@@ -192,7 +192,7 @@ class Garbage:
     name = "garbage"
 
     def __init__(self, seed: int, pieces: int, cases: int) -> None:
-        self.does = f"{pieces * cases} garbage connections to the link (tcp, ipc) and the page"
+        self.description = f"{pieces * cases} garbage connections to the link (tcp, ipc) and the page"
         self.pieces, self.piece_s = pieces, 20.0 + 0.002 * cases
         self._seed, self._cases = seed, cases
 
@@ -200,7 +200,7 @@ class Garbage:
         """Attack all interfaces in turn."""
         rig = ListeningRig(folder)
         counts = {"made": 0, "turned away": 0}
-        with rig.at_work() as run:
+        with rig.observed_run() as run:
             for n, first in enumerate(range(0, self._cases, _BATCH)):
                 count = min(_BATCH, self._cases - first)
                 seed = random.Random(f"{self._seed} {number} {n}").randrange(1 << 30)
@@ -212,7 +212,7 @@ class Garbage:
                     break
             rig.check("after the garbage")
             silent = peers.unanswered(rig.page.port)
-            rig.findings += [f"the page does not answer a request with {what}" for what in silent]
+            rig.findings += [f"the page does not answer a request with {kind}" for kind in silent]
         return rig.piece(number, self._cases, counts)
 
 
@@ -234,8 +234,10 @@ class Crowds:
 
     def __init__(self, seed: int, pieces: int, members: int) -> None:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._members = min(members, peers.MOST, (soft - _SPARE) // 2)
-        self.does = f"{pieces} times {self._members} idle or slow connections to the link, and as many to the page"
+        self._members = min(members, peers.MAX_SOCKETS, (soft - _SPARE) // 2)
+        self.description = (
+            f"{pieces} times {self._members} idle or slow connections to the link, and as many to the page"
+        )
         self.pieces, self.piece_s = pieces, 40.0
 
     def run(self, number: int, folder: Path) -> Piece:
@@ -243,7 +245,7 @@ class Crowds:
         rig = ListeningRig(folder)
         hello, request = (peers.greeting(b"CURVE"), b"GET / HTTP/1.1\r\n") if number % 2 else (b"", b"")
         counts = {"turned away": 0, "hung up on": 0}
-        with rig.at_work() as run:
+        with rig.observed_run() as run:
             at_the_link = peers.Crowd(rig.link, self._members, first=hello)
             with at_the_link as link, peers.Crowd(rig.page, self._members) as page:
                 for _ in range(3):
@@ -252,7 +254,7 @@ class Crowds:
                     time.sleep(1.0)
                 rig.check("in the crowd")
                 counts["turned away"] = link.refused + page.refused
-                counts["hung up on"] = 2 * self._members - counts["turned away"] - link.left() - page.left()
+                counts["hung up on"] = 2 * self._members - counts["turned away"] - link.n_open() - page.n_open()
             if run.process.has_ended:
                 rig.findings.append("the run ended in the crowd")
             rig.check("after the crowd")
@@ -268,7 +270,9 @@ class Returning:
     name = "returning"
 
     def __init__(self, seed: int, pieces: int, members: int) -> None:
-        self.does = f"{pieces * members} connections that reconnect whenever they are closed, {members} at a time"
+        self.description = (
+            f"{pieces * members} connections that reconnect whenever they are closed, {members} at a time"
+        )
         self.pieces, self.piece_s = pieces, 25.0
         self._members = members
 
@@ -278,7 +282,7 @@ class Returning:
         rig = ListeningRig(folder, plain=plain)
         first = peers.READY_BEGUN if plain else peers.HELLO_BEGUN
         counts = {"attempts": _ATTEMPTS, "let in": 0}
-        with rig.at_work() as run:
+        with rig.observed_run() as run:
             at_link = peers.ReturningCrowd(rig.link, self._members, first, seconds=_SIEGE_S)
             at_page = peers.ReturningCrowd(rig.page, self._members, b"GET / HTTP/1.1\r\n", seconds=_SIEGE_S)
             with at_link as link, at_page as page:

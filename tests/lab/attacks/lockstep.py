@@ -20,9 +20,9 @@ from onrig.runtime.shm.board import Word
 from tests.lab.attacks.campaign import Piece
 from tests.lab.endurance.injection import Hits
 from tests.lab.endurance.schedule import FATAL, Hit, Role, hits
-from tests.lab.rig.audit import Observed, findings, lost, unlike, unlike_policies
+from tests.lab.rig.audit import Observed, differences, findings, losses, policy_differences
 from tests.lab.rig.processes import ROLES, WaitTimeout, until
-from tests.lab.rig.room import Room, can_be_built
+from tests.lab.rig.room import MountNamespace, can_mount
 from tests.lab.rig.run import Run
 from tests.lab.rig.run_folder import FolderContents, config_of, read_folder, tracebacks
 
@@ -39,16 +39,16 @@ SETTINGS: Final = (
 _END_S: Final = 180.0
 """Time after which a run counts as hung."""
 _ORPHANS_S: Final = 30.0
-_STARTS: Final = 12
+_MAX_STARTS: Final = 12
 _POLL_S: Final = 0.002
 
-What = Literal["disk", "shm", "descriptors"]
-_CALLED: Final = {"disk": "disk", "shm": "shared memory", "descriptors": "file descriptors"}
+Resource = Literal["disk", "shm", "descriptors"]
+_RESOURCE_LABELS: Final = {"disk": "disk", "shm": "shared memory", "descriptors": "file descriptors"}
 _SIZES: Final = {"disk": 24 << 20, "shm": 64 << 20}
 _LOG: Final = "log.keep_free_bytes=1"
 """Log settings for a small disk, on which no log would be written by default."""
-_LASTS_S: Final = (0.2, 12.0)
-_BEFORE: Final = 0.15
+_DURATION_S: Final = (0.2, 12.0)
+_EARLY_SHARE: Final = 0.15
 """Share of the pieces in which the resource is exhausted before the run begins."""
 _EPISODES: Final = 16
 
@@ -58,62 +58,62 @@ def ticks_of(episodes: int) -> int:
     return (_STEPS + 1) * (episodes + episodes // _EVERY)
 
 
-class Whole(NamedTuple):
+class ReferenceResult(NamedTuple):
     """Results of an undisturbed run."""
 
-    left: FolderContents
+    contents: FolderContents
     policies: dict[int, bytes]
 
 
-class Alone:
+class ReferenceRun:
     """The undisturbed reference run, made on first use."""
 
     def __init__(self, seed: int, episodes: int) -> None:
         self.episodes = episodes
         self.settings = (*SETTINGS, f"episodes={episodes}", f"seed={seed}")
-        self._whole: Whole | None = None
+        self._result: ReferenceResult | None = None
 
-    def whole(self, folder: Path) -> Whole:
+    def result(self, folder: Path) -> ReferenceResult:
         """Return its results; run in ``folder``, which is then emptied.  Raises WaitTimeout."""
-        if self._whole is None:
-            alone = folder / "alone"
-            with Run(alone, "pendulum", *self.settings) as run:
+        if self._result is None:
+            run_folder = folder / "reference"
+            with Run(run_folder, "pendulum", *self.settings) as run:
                 code = run.ended(_END_S)
             if code != ExitCode.OK:
-                raise WaitTimeout(f"an undisturbed run ended with {code}; see {alone}.out")
-            self._whole = Whole(read_folder(alone, config_of(alone)), policies_of(alone))
-            shutil.rmtree(alone)
-        return self._whole
+                raise WaitTimeout(f"an undisturbed run ended with {code}; see {run_folder}.out")
+            self._result = ReferenceResult(read_folder(run_folder, config_of(run_folder)), policies_of(run_folder))
+            shutil.rmtree(run_folder)
+        return self._result
 
 
 class LockstepHits:
     """A campaign: each piece is one run that is hit ``count`` times and compared with an undisturbed one."""
 
     def __init__(
-        self, alone: Alone, seed: int, pieces: int, count: int, *, stop: bool, longest_s: float | None
+        self, reference_run: ReferenceRun, seed: int, pieces: int, count: int, *, stop: bool, max_stop_s: float | None
     ) -> None:
         self.name = "stops-lockstep" if stop else "kills-lockstep"
-        self.does = f"{pieces * count} {'SIGSTOP/SIGCONT' if stop else 'kill -9'} of random processes, lockstep"
+        self.description = f"{pieces * count} {'SIGSTOP/SIGCONT' if stop else 'kill -9'} of random processes, lockstep"
         self.pieces, self.piece_s = pieces, 12.0
-        self._seed, self._count, self._stop, self._longest_s = seed, count, stop, longest_s
-        self.alone = alone
+        self._seed, self._count, self._stop, self._max_stop_s = seed, count, stop, max_stop_s
+        self.reference_run = reference_run
 
     def run(self, number: int, folder: Path) -> Piece:
         """Hit one run, resume it until it completes, and compare."""
-        reference = self.alone.whole(folder)
-        plan = hits(f"{self._seed} {self.name} {number}", self._count, stop=self._stop, longest_s=self._longest_s)
-        hit = HitRun(folder / "run", self.alone.settings, ticks_of(self.alone.episodes))
+        reference = self.reference_run.result(folder)
+        plan = hits(f"{self._seed} {self.name} {number}", self._count, stop=self._stop, max_stop_s=self._max_stop_s)
+        hit = HitRun(folder / "run", self.reference_run.settings, ticks_of(self.reference_run.episodes))
         found = hit.execute(plan)
         if hit.completed:
             config = config_of(hit.folder)
-            left = read_folder(hit.folder, config)
-            found += findings(left, config, Observed(ExitCode.OK, resumed=hit.starts > 1))
-            found += unlike(left, reference.left)
-            found += unlike_policies(policies_of(hit.folder), reference.policies)
+            contents = read_folder(hit.folder, config)
+            found += findings(contents, config, Observed(ExitCode.OK, resumed=hit.starts > 1))
+            found += differences(contents, reference.contents)
+            found += policy_differences(policies_of(hit.folder), reference.policies)
         found += tracebacks(hit.folder)
-        told = ", ".join(one.told for one in plan)
+        description = ", ".join(one.description for one in plan)
         counts = {"landed": hit.hits_landed, "gone on with": hit.starts - 1}
-        return Piece(number, len(plan), [f"{line} ({told})" for line in found], counts)
+        return Piece(number, len(plan), [f"{line} ({description})" for line in found], counts)
 
 
 class HitRun:
@@ -127,14 +127,14 @@ class HitRun:
 
     def execute(self, plan: list[Hit]) -> list[str]:
         """Hit it as planned; returns the findings."""
-        left = list(plan)
+        pending = list(plan)
         found: list[str] = []
         resume = False
-        while not self.completed and self.starts < _STARTS:
+        while not self.completed and self.starts < _MAX_STARTS:
             self.starts += 1
             with Run(self.folder, "pendulum", *(() if resume else self._settings), resume=resume) as run:
                 try:
-                    code, due = self._run_to_end(run, left)
+                    code, due = self._run_to_end(run, pending)
                     until(lambda run=run: not run.live_processes(), "its processes to end", limit_s=_ORPHANS_S)  # type: ignore[misc]
                 except WaitTimeout as error:
                     return [*found, f"hangs undetected: {error}; living: {', '.join(run.children())}"]
@@ -149,23 +149,23 @@ class HitRun:
             resume = (self.folder / "config.yaml").exists()
         return found if self.completed else [*found, f"did not complete in {self.starts} starts"]
 
-    def _run_to_end(self, run: Run, left: list[Hit]) -> tuple[int, bool]:
+    def _run_to_end(self, run: Run, pending: list[Hit]) -> tuple[int, bool]:
         """Hit a run until its end; returns its exit code, and whether a hit explains an early end."""
         due = self.starts > 1 and not (self.folder / "config.yaml").exists()
         limit_s = time.monotonic() + _END_S
         while not run.process.has_ended:
-            self._hits.again()
-            if left and run.word(Word.TICK) >= left[0].at * self._ticks:
-                hit = left[0]
+            self._hits.resume_stopped()
+            if pending and run.word(Word.TICK) >= pending[0].at * self._ticks:
+                hit = pending[0]
                 if self._hits.apply(hit, lambda role: pid_of(run, role)):  # else the process is starting
-                    left.pop(0)
+                    pending.pop(0)
                     self.hits_landed += 1
                     due = due or hit.role in FATAL
             if time.monotonic() > limit_s:
                 raise WaitTimeout(f"not over after {_END_S:g} s")
             time.sleep(_POLL_S)
         while run.live_processes() and time.monotonic() < limit_s:
-            self._hits.again()
+            self._hits.resume_stopped()
             time.sleep(_POLL_S)
         return run.ended(), due
 
@@ -186,67 +186,67 @@ def policies_of(folder: Path) -> dict[int, bytes]:
 class Exhaustion:
     """A campaign: each piece is one run with a temporarily exhausted resource."""
 
-    def __init__(self, what: What, seed: int, pieces: int, *, longest_s: float | None) -> None:
-        self.name = what
-        self.does = f"{pieces} runs that run out of {_CALLED[what]}, at random moments"
+    def __init__(self, exhausted: Resource, seed: int, pieces: int, *, max_stop_s: float | None) -> None:
+        self.name = exhausted
+        self.description = f"{pieces} runs that run out of {_RESOURCE_LABELS[exhausted]}, at random moments"
         self.pieces, self.piece_s = pieces, 20.0
-        self._what, self._seed, self._longest_s = what, seed, longest_s
+        self._exhausted, self._seed, self._max_stop_s = exhausted, seed, max_stop_s
 
     def run(self, number: int, folder: Path) -> Piece:
         """Run one piece."""
         rng = random.Random(f"{self._seed} {self.name} {number}")
-        at, lasts_s = rng.uniform(-_BEFORE, 1), rng.uniform(*_LASTS_S)
-        lasts_s = min(lasts_s, self._longest_s or lasts_s)
-        told = f"from {max(at, 0):.0%} on, {lasts_s:.1f} s" if at >= 0 else "from before the start"
+        at, duration_s = rng.uniform(-_EARLY_SHARE, 1), rng.uniform(*_DURATION_S)
+        duration_s = min(duration_s, self._max_stop_s or duration_s)
+        description = f"from {max(at, 0):.0%} on, {duration_s:.1f} s" if at >= 0 else "from before the start"
         disk = folder / "disk"
         disk.mkdir()
         settings = (*SETTINGS, f"episodes={_EPISODES}", f"seed={self._seed}", _LOG)
         with ExitStack() as stack:
             room = None
-            if self._what != "descriptors" and can_be_built():
-                shared = _SIZES["shm"] if self._what == "shm" else 1 << 30
-                room = stack.enter_context(Room({disk: _SIZES["disk"], Path("/dev/shm"): shared}))
-            where = disk if self._what == "disk" else Path("/dev/shm")
-            use_up = (lambda run: _fill(room, where)) if room is not None else _LIMITS[self._what]
-            give_back: Callable[[], None] = lambda: None  # noqa: E731
+            if self._exhausted != "descriptors" and can_mount():
+                shared = _SIZES["shm"] if self._exhausted == "shm" else 1 << 30
+                room = stack.enter_context(MountNamespace({disk: _SIZES["disk"], Path("/dev/shm"): shared}))
+            where = disk if self._exhausted == "disk" else Path("/dev/shm")
+            exhaust = (lambda run: _fill(room, where)) if room is not None else _LIMITS[self._exhausted]
+            give_room_back: Callable[[], None] = lambda: None  # noqa: E731
             if at < 0 and room is not None:
-                give_back = _fill(room, where)
+                give_room_back = _fill(room, where)
             run = stack.enter_context(Run(disk / "run", "pendulum", *settings, room=room, output=folder / "run.out"))
             try:
                 if at >= 0:
                     tick = round(at * ticks_of(_EPISODES))
-                    _while_it_runs(run, lambda: run.word(Word.TICK) < tick, _END_S, f"tick {tick}")
-                    give_back = use_up(run)
-                over_s = time.monotonic() + lasts_s
-                _while_it_runs(run, lambda: time.monotonic() < over_s, _END_S, "time to pass")
-                give_back()
+                    _wait_while(run, lambda: run.word(Word.TICK) < tick, _END_S, f"tick {tick}")
+                    give_room_back = exhaust(run)
+                over_s = time.monotonic() + duration_s
+                _wait_while(run, lambda: time.monotonic() < over_s, _END_S, "time to pass")
+                give_room_back()
                 code = run.ended(_END_S)
             except WaitTimeout as error:
-                return Piece(number, 1, [f"hangs: {error} ({told})"])
-            found, incomplete = self._examined(run, code, before=at < 0)
+                return Piece(number, 1, [f"hangs: {error} ({description})"])
+            found, incomplete = self._examine(run, code, before=at < 0)
             found += tracebacks(run.folder) + tracebacks(folder / "disk")
         counts = {"completed": int(code == 0), "incomplete, and told": int(incomplete and code == ExitCode.INCOMPLETE)}
-        return Piece(number, 1, [f"{line} ({told})" for line in found], counts)
+        return Piece(number, 1, [f"{line} ({description})" for line in found], counts)
 
-    def _examined(self, run: Run, code: int, *, before: bool) -> tuple[list[str], bool]:
+    def _examine(self, run: Run, code: int, *, before: bool) -> tuple[list[str], bool]:
         """Return the findings, and whether anything is missing."""
         expected = (ExitCode.OK, ExitCode.INCOMPLETE, *((ExitCode.PREFLIGHT, ExitCode.CONFIGURATION) if before else ()))
         found = [] if code in expected else [f"ended with {code}: {' '.join(run.output.split()[-30:])}"]
         if not (run.folder / "config.yaml").exists():
             return found, False
         config = config_of(run.folder)
-        left, observed = read_folder(run.folder, config), Observed(code)
-        if not left.summary and code == ExitCode.INCOMPLETE and "DATA INCOMPLETE" in run.output:
+        contents, observed = read_folder(run.folder, config), Observed(code)
+        if not contents.summary and code == ExitCode.INCOMPLETE and "DATA INCOMPLETE" in run.output:
             return found, True  # the disk was full until the end, so the loss is reported on the terminal
-        return found + findings(left, config, observed), bool(lost(left, config, observed))
+        return found + findings(contents, config, observed), bool(losses(contents, config, observed))
 
 
-def _while_it_runs(run: Run, condition: Callable[[], bool], limit_s: float, what: str) -> None:
+def _wait_while(run: Run, condition: Callable[[], bool], limit_s: float, description: str) -> None:
     """Wait while a condition holds, at most until the run ends."""
-    until(lambda: run.process.has_ended or not condition(), what, limit_s=limit_s)
+    until(lambda: run.process.has_ended or not condition(), description, limit_s=limit_s)
 
 
-def _fill(room: Room, where: Path) -> Callable[[], None]:
+def _fill(room: MountNamespace, where: Path) -> Callable[[], None]:
     ballast = room.fill(where)
     return lambda: ballast.unlink(missing_ok=True)
 
@@ -264,14 +264,14 @@ def _limited(limit: int, value_of: Callable[[int], int]) -> Callable[[Run], Call
                 continue
             before[pid] = soft, hard
 
-        def raise_again() -> None:
+        def restore() -> None:
             for pid, limits in before.items():
                 try:
                     resource.prlimit(pid, limit, limits)
                 except OSError:
                     continue
 
-        return raise_again
+        return restore
 
     return lower
 
@@ -280,7 +280,7 @@ def _open_descriptors(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
-_LIMITS: Final[dict[What, Callable[[Run], Callable[[], None]]]] = {
+_LIMITS: Final[dict[Resource, Callable[[Run], Callable[[], None]]]] = {
     "disk": _limited(resource.RLIMIT_FSIZE, lambda pid: 1),
     "shm": _limited(resource.RLIMIT_FSIZE, lambda pid: 1),
     "descriptors": _limited(resource.RLIMIT_NOFILE, _open_descriptors),

@@ -23,7 +23,7 @@ from tests.lab.rig.balance import Gauges
 from tests.lab.rig.processes import CONTROL, WaitTimeout, send, until
 from tests.lab.rig.rig import WatchedRig
 from tests.lab.rig.run_folder import config_of, read_folder, tracebacks
-from tests.lab.rig.wire import Mode, Seen
+from tests.lab.rig.wire import Mode, TimedState
 
 _EVERY_S: Final = 3.0
 """Interval of hits."""
@@ -44,7 +44,7 @@ _STOPPED_S: Final = 90.0
 _LATE_S: Final = (0.0, 0.06)
 
 
-def outlived_lease(seen: list[Seen], lease_periods: int, safe: Sequence[float]) -> list[str]:
+def outlived_lease(seen: list[TimedState], lease_periods: int, safe: Sequence[float]) -> list[str]:
     """List frames in which a device acted on a command for longer than its lease and a period.
 
     seen: recorded frames in order; safe: (m,) safe output in counts.
@@ -62,16 +62,16 @@ def outlived_lease(seen: list[Seen], lease_periods: int, safe: Sequence[float]) 
 class RealtimeHits:
     """A campaign: each piece is one rig in real time that is hit ``count`` times."""
 
-    def __init__(self, seed: int, pieces: int, count: int, *, stop: bool, longest_s: float | None) -> None:
+    def __init__(self, seed: int, pieces: int, count: int, *, stop: bool, max_stop_s: float | None) -> None:
         self.name = "stops-realtime" if stop else "kills-realtime"
-        self.does = f"{pieces * count} {'SIGSTOP/SIGCONT' if stop else 'kill -9'} of random processes, real time"
+        self.description = f"{pieces * count} {'SIGSTOP/SIGCONT' if stop else 'kill -9'} of random processes, real time"
         self.pieces, self.piece_s = pieces, 12.0 + count * _EVERY_S * 1.5
-        self._seed, self._count, self._stop, self._longest_s = seed, count, stop, longest_s
+        self._seed, self._count, self._stop, self._max_stop_s = seed, count, stop, max_stop_s
 
     def run(self, number: int, folder: Path) -> Piece:
         """Run one piece."""
-        plan = hits(f"{self._seed} {self.name} {number}", self._count, stop=self._stop, longest_s=self._longest_s)
-        told = ", ".join(one.told for one in plan)
+        plan = hits(f"{self._seed} {self.name} {number}", self._count, stop=self._stop, max_stop_s=self._max_stop_s)
+        description = ", ".join(one.description for one in plan)
         with WatchedRig(folder, learner=True) as rig:
             hit = HitTarget(rig, _EVERY_S * self._count)
             try:
@@ -81,7 +81,7 @@ class RealtimeHits:
             found += outlived_lease(rig.wire.seen, rig.config.rig.lease_periods, rig.config.rig.safe_counts)
         found += tracebacks(rig.run_folder)
         counts = {"landed": hit.landed, "runs": hit.starts}
-        return Piece(number, len(plan), [f"{line} ({told})" for line in found], counts, hit.gauges.grown_mb())
+        return Piece(number, len(plan), [f"{line} ({description})" for line in found], counts, hit.gauges.grown_mb())
 
 
 class HitTarget:
@@ -100,29 +100,29 @@ class HitTarget:
         self._wait_until_up()
         at_s, hit = 0.0, set[Role]()
         while left or at_s < self._length_s:
-            turned_s = time.monotonic()
-            self._turn()
+            step_start_s = time.monotonic()
+            self._step()
             if not rig.running:
                 found += self._handle_end(hit)
                 hit.clear()
                 rig.start_run(rig.run_folder, resume=True)
                 self.starts += 1
                 self._wait_until_up()
-                turned_s = time.monotonic()
+                step_start_s = time.monotonic()
             if left and at_s >= left[0].at * self._length_s:
                 one = left.pop(0)
                 if self._hits.apply(one, self._pid_of):
                     self.landed += 1
                     hit.add(one.role)
-                    if one.role == "device" and one.stops_s is None:
+                    if one.role == "device" and one.stop_s is None:
                         rig.kill_device()
                         rig.start_device()
             time.sleep(_POLL_S)
-            at_s += time.monotonic() - turned_s
+            at_s += time.monotonic() - step_start_s
         rig.run.stop(signal.SIGINT)
         limit_s = time.monotonic() + _END_S
         while rig.running:
-            self._turn()
+            self._step()
             if time.monotonic() > limit_s:
                 raise WaitTimeout(f"an interrupted run was not over after {_END_S:g} s")
             time.sleep(_POLL_S)
@@ -140,7 +140,7 @@ class HitTarget:
         return found + findings(read_folder(rig.run_folder, config), config, observed)
 
     def _is_at_rest(self) -> list[int]:
-        self._hits.again()
+        self._hits.resume_stopped()
         return self._rig.run.live_processes()
 
     def _wait_until_up(self) -> None:
@@ -148,8 +148,8 @@ class HitTarget:
         rows = len(rig.run.rows())
         rig.until(lambda: not rig.running or len(rig.run.rows()) > rows, "an episode", limit_s=_UP_S)
 
-    def _turn(self) -> None:
-        self._hits.again()
+    def _step(self) -> None:
+        self._hits.resume_stopped()
         now_s = time.monotonic()
         if now_s - self._sampled_s >= _SAMPLE_S:
             self._sampled_s = now_s
@@ -161,14 +161,14 @@ class HitTarget:
         return self._rig.processes().get(role)
 
 
-def false_safe(seen: list[Seen], said: list[tuple[int, str]], safe: Sequence[float]) -> list[str]:
+def false_safe(seen: list[TimedState], output_lines: list[tuple[int, str]], safe: Sequence[float]) -> list[str]:
     """List output lines that reported the actuators safe while the device reported otherwise.
 
-    ``said`` are (monotonic ns, line); the last state frame sent by the device before the line decides; safe: (m,) safe
-    output in counts.
+    ``output_lines`` are (monotonic ns, line); the last state frame sent by the device before the line decides; safe:
+    (m,) safe output in counts.
     """
     found = []
-    for at_ns, line in said:
+    for at_ns, line in output_lines:
         if not _claims_safe(line):
             continue
         before = [s.state for s in seen if s.at_ns <= at_ns]
@@ -189,45 +189,47 @@ class Stops:
     name = "stops-on-a-bad-line"
 
     def __init__(self, seed: int, pieces: int) -> None:
-        self.does = f"{pieces} times `onrig stop` while the line fails"
+        self.description = f"{pieces} times `onrig stop` while the line fails"
         self.pieces, self.piece_s = pieces, 12.0
         self._seed = seed
 
     def run(self, number: int, folder: Path) -> Piece:
         """Run one piece."""
         rng = random.Random(f"{self._seed} {self.name} {number}")
-        mode, now = rng.choice(_MODES), rng.random() < 0.5
-        late_s, before, hung = rng.uniform(*_LATE_S), rng.random() < 0.5, rng.random() < 0.2
-        told = f"line {mode}, {'--now, ' if now else ''}{'loop stopped, ' if hung else ''}{1e3 * late_s:.0f} ms"
+        mode, at_once = rng.choice(_MODES), rng.random() < 0.5
+        delay_s, fails_before, hung = rng.uniform(*_LATE_S), rng.random() < 0.5, rng.random() < 0.2
+        description = (
+            f"line {mode}, {'--now, ' if at_once else ''}{'loop stopped, ' if hung else ''}{1e3 * delay_s:.0f} ms"
+        )
         with WatchedRig(folder) as rig:
             rig.until_moving()
             if hung:
                 send(rig.run.child(CONTROL).pid, signal.SIGSTOP)
-            if before:
+            if fails_before:
                 rig.wire.mode = mode
-                time.sleep(late_s)
-            command = ["-m", "onrig.tools.cli", "stop", str(rig.run_folder), *(["--now"] if now else [])]
-            said = _said(rig, command, mode, late_s)
+                time.sleep(delay_s)
+            command = ["-m", "onrig.tools.cli", "stop", str(rig.run_folder), *(["--now"] if at_once else [])]
+            output_lines = _timed_output(rig, command, mode, delay_s)
             rig.wire.mode = "carry"
             for pid in rig.run.live_processes():
                 send(pid, signal.SIGCONT)
             rig.run.process.wait(_STOPPED_S)
-            found = false_safe(rig.wire.seen, said, rig.config.rig.safe_counts)
+            found = false_safe(rig.wire.seen, output_lines, rig.config.rig.safe_counts)
         found += tracebacks(rig.run_folder)
-        called_safe = any(_claims_safe(line) for _, line in said)
-        return Piece(number, 1, [f"{line} ({told})" for line in found], {"called safe": int(called_safe)})
+        called_safe = any(_claims_safe(line) for _, line in output_lines)
+        return Piece(number, 1, [f"{line} ({description})" for line in found], {"called safe": int(called_safe)})
 
 
-def _said(rig: WatchedRig, command: list[str], mode: Mode, late_s: float) -> list[tuple[int, str]]:
+def _timed_output(rig: WatchedRig, command: list[str], mode: Mode, delay_s: float) -> list[tuple[int, str]]:
     """Run a command while the connection fails shortly afterwards; returns each output line with its time."""
-    said: list[tuple[int, str]] = []
+    output_lines: list[tuple[int, str]] = []
     with subprocess.Popen(
         [sys.executable, *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as stop:
-        time.sleep(late_s)
+        time.sleep(delay_s)
         rig.wire.mode = mode
         assert stop.stdout is not None
         for line in stop.stdout:
-            said.append((time.monotonic_ns(), line.decode(errors="replace")))
+            output_lines.append((time.monotonic_ns(), line.decode(errors="replace")))
         stop.wait(_STOPPED_S)
-    return said
+    return output_lines

@@ -4,16 +4,16 @@ import pytest
 
 from onrig.hw.messages import State, Status
 from tests.lab.attacks.realtime import false_safe, outlived_lease
-from tests.lab.rig.wire import Seen
+from tests.lab.rig.wire import TimedState
 
 ACTS, SAFE = int(Status.ARMED), int(Status.SAFE)
 PERIOD_NS, ZERO = 20_000_000, (0.0,)
 
 
-def frames(*status: int, answers: int | None = None) -> list[Seen]:
+def frames(*status: int, answers: int | None = None) -> list[TimedState]:
     """One frame per period, starting at 0; a frame with SAFE has the safe output."""
     return [
-        Seen(n * PERIOD_NS, State(n, n * 20_000, s, 0, 5, n - 1 if answers is None else answers, 0, (0, 0), u, u))
+        TimedState(n * PERIOD_NS, State(n, n * 20_000, s, 0, 5, n - 1 if answers is None else answers, 0, (0, 0), u, u))
         for n, s in enumerate(status)
         for u in [(0,) if s & Status.SAFE else (1,)]
     ]
@@ -41,15 +41,15 @@ def test_a_device_that_never_becomes_safe_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         "runs/x: unconfirmed: the device's lease ends at 12:00:01, then the actuators are safe\n",
         "onrig stop: the loop did not confirm that the actuators are safe; the device's lease has seen to it\n",
         "runs/x: ended: interrupted, 1.2 s in all\n",
     ],
 )
-def test_lines_without_a_claim_are_ignored(said: str) -> None:
-    assert false_safe(frames(ACTS, ACTS), [(PERIOD_NS, said)], ZERO) == []
+def test_lines_without_a_claim_are_ignored(message: str) -> None:
+    assert false_safe(frames(ACTS, ACTS), [(PERIOD_NS, message)], ZERO) == []
 
 
 def test_a_command_older_than_the_lease_and_a_period_is_found() -> None:

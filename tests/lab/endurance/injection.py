@@ -17,29 +17,29 @@ from tests.lab.rig.processes import CONTROL, REPLAY, children, send
 
 PATIENCE_S: Final = 60.0
 """Time limit for the end of a fault."""
-_NAMED_S: Final = 10.0
+_REPORT_S: Final = 10.0
 """Additional time for its report: the process that writes events may itself have been stopped."""
-_AGAIN_S: Final = 0.3
+_RECOVERED_S: Final = 0.3
 """Duration of ticking after which a loop counts as recovered."""
-_POWERLESS_S: Final = 0.3
-_DEAD_S: Final = 0.2
+_POWER_OFF_S: Final = 0.3
+_DEATH_S: Final = 0.2
 """Time until kernel and parent register a killed process."""
 
-Course = Generator[None, None, None]
-Injection = Callable[[Scene, Fault], Course]
+Steps = Generator[None, None, None]
+Injection = Callable[[Scene, Fault], Steps]
 PidOf = Callable[[Scene], int | None]
 
 
-def course(scene: Scene, fault: Fault, happening: FaultRecord) -> Course:
+def inject_fault(scene: Scene, fault: Fault, record: FaultRecord) -> Steps:
     """Inject a fault; ends once it is over and reported, or timed out."""
     start_s = time.monotonic()
-    yield from _COURSES[fault.kind](scene, fault)
-    happening.recovered_s = time.monotonic() - start_s
+    yield from _INJECTIONS[fault.kind](scene, fault)
+    record.recovered_s = time.monotonic() - start_s
     wanted = set(NATURES[fault.kind].names)
-    limit_s = time.monotonic() + _NAMED_S
+    limit_s = time.monotonic() + _REPORT_S
     while True:
-        happening.names = sorted(wanted.intersection(scene.names_since(start_s)))
-        if happening.names or not wanted or time.monotonic() > limit_s:
+        record.names = sorted(wanted.intersection(scene.names_since(start_s)))
+        if record.names or not wanted or time.monotonic() > limit_s:
             return
         yield
 
@@ -47,91 +47,91 @@ def course(scene: Scene, fault: Fault, happening: FaultRecord) -> Course:
 # -- waiting ---------------------------------------------------------------------------------------------------------
 
 
-def _for(seconds: float) -> Course:
+def _wait(seconds: float) -> Steps:
     until_s = time.monotonic() + seconds
     while time.monotonic() < until_s:
         yield
 
 
-def _until(condition: Callable[[], bool]) -> Course:
+def _wait_until(condition: Callable[[], bool]) -> Steps:
     while not condition():
         yield
 
 
-def _ticks_again(scene: Scene) -> Course:
+def _loop_recovers(scene: Scene) -> Steps:
     """Wait until the loop ticks, in this run or a later one."""
-    life, ticks = scene.life_number, scene.ticks
-    wanted = _AGAIN_S * scene.rig.config.rate_hz
+    lifetime, ticks = scene.life_number, scene.ticks
+    wanted = _RECOVERED_S * scene.rig.config.rate_hz
 
     def at_work() -> bool:
-        since = scene.ticks - (ticks if scene.life_number == life else 0)
+        since = scene.ticks - (ticks if scene.life_number == lifetime else 0)
         return scene.running and scene.at_work and since >= wanted
 
-    return _until(at_work)
+    return _wait_until(at_work)
 
 
-def _new_life(scene: Scene, life: int) -> Course:
-    yield from _until(lambda: scene.life_number > life)
-    yield from _ticks_again(scene)
+def _restarts(scene: Scene, lifetime: int) -> Steps:
+    yield from _wait_until(lambda: scene.life_number > lifetime)
+    yield from _loop_recovers(scene)
 
 
-def _mirrored(scene: Scene) -> Course:
+def _mirror_recovers(scene: Scene) -> Steps:
     """Wait until the mirror beyond the network is up to date again."""
     since_s = time.monotonic()
 
     def caught_up() -> bool:
-        heard_s, behind = scene.mirror.standing
-        return heard_s > since_s and behind == 0
+        last_message_s, behind = scene.mirror.progress
+        return last_message_s > since_s and behind == 0
 
-    return _until(caught_up)
+    return _wait_until(caught_up)
 
 
-def _learns_again(scene: Scene) -> Course:
+def _learner_recovers(scene: Scene) -> Steps:
     since_s = time.monotonic()
-    return _until(lambda: scene.learner_at_work_s > since_s)
+    return _wait_until(lambda: scene.learner_at_work_s > since_s)
 
 
 # -- line and network ------------------------------------------------------------------------------------------------
 
 
-def _held(scene: Scene, fault: Fault) -> Course:
-    nature, life = NATURES[fault.kind], scene.life_number
+def _hold(scene: Scene, fault: Fault) -> Steps:
+    nature, lifetime = NATURES[fault.kind], scene.life_number
     where = scene.rig.line if nature.place is Place.SERIAL else scene.rig.network
     where.hold(fault.kind, fault.amount)
     try:
         if nature.ends_run:
-            yield from _until(lambda: not scene.running or scene.life_number > life)
+            yield from _wait_until(lambda: not scene.running or scene.life_number > lifetime)
         else:
-            yield from _for(fault.lasts_s)
+            yield from _wait(fault.duration_s)
     finally:
         where.release(fault.kind, fault.amount)
 
 
-def _on_the_line(scene: Scene, fault: Fault) -> Course:
-    life = scene.life_number
-    yield from _held(scene, fault)
-    yield from _new_life(scene, life) if NATURES[fault.kind].ends_run else _ticks_again(scene)
+def _line_fault(scene: Scene, fault: Fault) -> Steps:
+    lifetime = scene.life_number
+    yield from _hold(scene, fault)
+    yield from _restarts(scene, lifetime) if NATURES[fault.kind].ends_run else _loop_recovers(scene)
 
 
-def _lost_frames(scene: Scene, fault: Fault) -> Course:
+def _frames_lost(scene: Scene, fault: Fault) -> Steps:
     scene.rig.line.lose(round(fault.amount))
-    yield from _ticks_again(scene)
+    yield from _loop_recovers(scene)
 
 
-def _on_the_network(scene: Scene, fault: Fault) -> Course:
-    yield from _held(scene, fault)
-    yield from _mirrored(scene)
+def _network_fault(scene: Scene, fault: Fault) -> Steps:
+    yield from _hold(scene, fault)
+    yield from _mirror_recovers(scene)
 
 
 # -- processes -------------------------------------------------------------------------------------------------------
 
 
-def _reboot(scene: Scene, fault: Fault) -> Course:
-    life = scene.life_number
+def _reboot(scene: Scene, fault: Fault) -> Steps:
+    lifetime = scene.life_number
     scene.rig.kill_device()
-    yield from _for(_POWERLESS_S)
+    yield from _wait(_POWER_OFF_S)
     scene.rig.start_device()
-    yield from _new_life(scene, life)
+    yield from _restarts(scene, lifetime)
 
 
 def _learner(scene: Scene) -> int | None:
@@ -142,75 +142,75 @@ def _inside(module: str) -> PidOf:
     return lambda scene: scene.rig.pid_of(module)
 
 
-def _stopped(pid_of: PidOf, over: Callable[[Scene], Course]) -> Injection:
-    def inject(scene: Scene, fault: Fault) -> Course:
+def _stopped(pid_of: PidOf, recovery: Callable[[Scene], Steps]) -> Injection:
+    def inject(scene: Scene, fault: Fault) -> Steps:
         while (pid := pid_of(scene)) is None:  # it may be starting up
             yield
         send(pid, signal.SIGSTOP)
         try:
-            yield from _for(fault.lasts_s)
+            yield from _wait(fault.duration_s)
         finally:
             send(pid, signal.SIGCONT)
-        yield from over(scene)
+        yield from recovery(scene)
 
     return inject
 
 
-def _killed(pid_of: PidOf, over: Callable[[Scene], Course] | None = None) -> Injection:
-    def inject(scene: Scene, fault: Fault) -> Course:
-        life = scene.life_number
+def _killed(pid_of: PidOf, recovery: Callable[[Scene], Steps] | None = None) -> Injection:
+    def inject(scene: Scene, fault: Fault) -> Steps:
+        lifetime = scene.life_number
         while (pid := pid_of(scene)) is None:
             yield
         send(pid, signal.SIGKILL)
-        yield from _for(_DEAD_S)
-        yield from _new_life(scene, life) if over is None else over(scene)
+        yield from _wait(_DEATH_S)
+        yield from _restarts(scene, lifetime) if recovery is None else recovery(scene)
 
     return inject
 
 
-def _rig_killed(scene: Scene, fault: Fault) -> Course:
-    life = scene.life_number
+def _rig_killed(scene: Scene, fault: Fault) -> Steps:
+    lifetime = scene.life_number
     if scene.running:
         for pid in (scene.rig.run.pid, *children(scene.rig.run.pid).values()):
             send(pid, signal.SIGKILL)
-    yield from _new_life(scene, life)
+    yield from _restarts(scene, lifetime)
 
 
-_BY_PLACE: Final = {Place.SERIAL: _on_the_line, Place.NETWORK: _on_the_network}
-_COURSES: Final[dict[Kind, Injection]] = {
+_BY_PLACE: Final = {Place.SERIAL: _line_fault, Place.NETWORK: _network_fault}
+_INJECTIONS: Final[dict[Kind, Injection]] = {
     **{kind: _BY_PLACE[nature.place] for kind, nature in NATURES.items() if nature.place in _BY_PLACE},
-    Kind.LOST_FRAMES: _lost_frames,
+    Kind.LOST_FRAMES: _frames_lost,
     Kind.DEVICE_REBOOT: _reboot,
-    Kind.LEARNER_KILLED: _killed(_learner, _learns_again),
-    Kind.LEARNER_STOPPED: _stopped(_learner, _learns_again),
-    Kind.REPLAY_KILLED: _killed(_inside(REPLAY), _mirrored),
-    Kind.REPLAY_STOPPED: _stopped(_inside(REPLAY), _mirrored),
+    Kind.LEARNER_KILLED: _killed(_learner, _learner_recovers),
+    Kind.LEARNER_STOPPED: _stopped(_learner, _learner_recovers),
+    Kind.REPLAY_KILLED: _killed(_inside(REPLAY), _mirror_recovers),
+    Kind.REPLAY_STOPPED: _stopped(_inside(REPLAY), _mirror_recovers),
     Kind.CONTROL_KILLED: _killed(_inside(CONTROL)),
-    Kind.CONTROL_STOPPED: _stopped(_inside(CONTROL), _ticks_again),
+    Kind.CONTROL_STOPPED: _stopped(_inside(CONTROL), _loop_recovers),
     Kind.RIG_KILLED: _rig_killed,
 }
 
 
 class Hits:
-    """Kills and stops of processes, and continuation of stopped ones; call ``again`` as often as possible."""
+    """Kills and stops of processes, and continuation of stopped ones; call ``resume_stopped`` as often as possible."""
 
     def __init__(self) -> None:
         self._stopped: list[tuple[float, int]] = []
 
     def apply(self, hit: Hit, pid_of: Callable[[Role], int | None]) -> bool:
         """Kill or stop a process; returns whether it existed."""
-        time.sleep(hit.late_s)
+        time.sleep(hit.delay_s)
         pid = pid_of(hit.role)
-        if pid is None or not send(pid, signal.SIGKILL if hit.stops_s is None else signal.SIGSTOP):
+        if pid is None or not send(pid, signal.SIGKILL if hit.stop_s is None else signal.SIGSTOP):
             return False
-        if hit.stops_s is not None:
-            self._stopped.append((time.monotonic() + hit.stops_s, pid))
+        if hit.stop_s is not None:
+            self._stopped.append((time.monotonic() + hit.stop_s, pid))
         return True
 
-    def again(self) -> None:
+    def resume_stopped(self) -> None:
         """Continue processes whose stop has elapsed."""
         now_s = time.monotonic()
-        for over_s, pid in tuple(self._stopped):
-            if now_s >= over_s:
+        for resume_s, pid in tuple(self._stopped):
+            if now_s >= resume_s:
                 send(pid, signal.SIGCONT)
-                self._stopped.remove((over_s, pid))
+                self._stopped.remove((resume_s, pid))

@@ -36,7 +36,7 @@ class EventLog:
         self.names: list[tuple[float, str]] = []
         self.kinds: dict[str, int] = {}
         """Number of events of each kind."""
-        self.decided_s = 0.0
+        self.last_decision_s = 0.0
         """Time of the last admission or refusal of a policy."""
 
     def read(self) -> None:
@@ -50,7 +50,7 @@ class EventLog:
         kind, now_s = str(event.get("kind")), time.monotonic()
         self.kinds[kind] = self.kinds.get(kind, 0) + n_occurrences(event)
         if kind in ("policy_admitted", "policy_refused"):
-            self.decided_s = now_s
+            self.last_decision_s = now_s
         if kind == "tick":
             if event.get("missed"):
                 self.names.append((now_s, MISSED))
@@ -73,8 +73,8 @@ class LifeWatch:
         self._segment: Segment | None = None
         self._ring: RingHistory | None = None
         self.events = EventLog(run.folder / "events.jsonl")
-        if life.resumed and (told := checkpoint_counts(config, run.folder)) is not None and told.digest:
-            life.before = told
+        if life.resumed and (reported := checkpoint_counts(config, run.folder)) is not None and reported.digest:
+            life.before = reported
 
     @property
     def ticks(self) -> int:
@@ -112,7 +112,7 @@ class LifeWatch:
         self._ring = RingHistory(self._segment, self._layout)
         return True
 
-    def conclude(self, code: int | None, left: FolderContents) -> None:
+    def finish(self, code: int | None, contents: FolderContents) -> None:
         """Read the last records, and the run's account."""
         self.poll()
         life, kinds = self.life, self.events.kinds
@@ -121,11 +121,11 @@ class LifeWatch:
         life.refused = kinds.get("policy_refused", 0)
         life.rolled_back = kinds.get("policy_rolled_back", 0)
         life.replay_kills = sum(name == RESTARTED for _, name in self.events.names)
-        summary = left.told_by_summary
+        summary = contents.counts_from_summary
         life.graceful = summary is not None and code is not None and code >= 0
-        life.told = summary if summary is not None and life.graceful else left.told_by_checkpoint
+        life.reported = summary if summary is not None and life.graceful else contents.counts_from_checkpoint
         if self._ring is not None:
-            life.told.dropped = self._ring.n_dropped
+            life.reported.dropped = self._ring.n_dropped
 
     def close(self) -> None:
         """Release the shared memory."""
@@ -144,19 +144,19 @@ class Scene:
         """Number of the current or last lifetime."""
         self.watch: LifeWatch | None = None
         self._names: list[tuple[float, str]] = []
-        self._decided_s = 0.0
+        self._last_decision_s = 0.0
 
-    def follow(self, life: Lifetime, run: Run) -> None:
+    def observe(self, life: Lifetime, run: Run) -> None:
         """Observe another lifetime from now on."""
         self.life_number = life.number
         self.watch = LifeWatch(life, self.rig.config, run)
         self.mirror.folder = run.folder
 
-    def leave(self) -> None:
+    def stop_observing(self) -> None:
         """Stop observing, and keep the fault names."""
         if self.watch is not None:
             self._names += self.watch.events.names
-            self._decided_s = self.learner_at_work_s
+            self._last_decision_s = self.learner_at_work_s
             self.watch.close()
             self.watch = None
 
@@ -178,9 +178,9 @@ class Scene:
     @property
     def learner_at_work_s(self) -> float:
         """Monotonic time at which the rig last decided on one of the learner's policies."""
-        return max(self._decided_s, 0.0 if self.watch is None else self.watch.events.decided_s)
+        return max(self._last_decision_s, 0.0 if self.watch is None else self.watch.events.last_decision_s)
 
     def names_since(self, at_s: float) -> list[str]:
         """Fault names since this time."""
         here = [] if self.watch is None else self.watch.events.names
-        return [name for told_s, name in (*self._names, *here) if told_s >= at_s]
+        return [name for reported_s, name in (*self._names, *here) if reported_s >= at_s]

@@ -57,7 +57,7 @@ class Nature(NamedTuple):
     place: Place
     weight: int
     """Relative frequency."""
-    lasts_s: tuple[float, float] = (0.0, 0.0)
+    duration_s: tuple[float, float] = (0.0, 0.0)
     """Minimum and maximum duration."""
     amount: tuple[float, float] = (0.0, 0.0)
     """Minimum and maximum amount: frames, seconds of delay, share of the pieces that stall."""
@@ -123,7 +123,7 @@ class Fault(NamedTuple):
     at_s: float
     """Time since the start of the soak."""
     kind: Kind
-    lasts_s: float
+    duration_s: float
     amount: float
 
 
@@ -152,7 +152,7 @@ def plan(length_s: float, every_s: float, seed: int) -> tuple[Fault, ...]:
             choice = [k for k in Kind if k not in barred]
             kind = rng.choices(choice, [NATURES[k].weight for k in choice])[0]
         nature = NATURES[kind]
-        faults.append(Fault((i + 1) * every_s, kind, rng.uniform(*nature.lasts_s), rng.uniform(*nature.amount)))
+        faults.append(Fault((i + 1) * every_s, kind, rng.uniform(*nature.duration_s), rng.uniform(*nature.amount)))
         if nature.ends_run:
             rearms = kills = 0
         else:
@@ -188,31 +188,31 @@ class Hit(NamedTuple):
 
     at: float
     """Position in the run, as a share of it."""
-    late_s: float
+    delay_s: float
     """Delay after the selected tick, so that hits are spread over a tick."""
     role: Role
-    stops_s: float | None
+    stop_s: float | None
     """Duration of a stop; infinite: permanent; None: the process is killed."""
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """Short description, with the time as a share of the run."""
-        if self.stops_s is None:
+        if self.stop_s is None:
             return f"{self.role} killed at {self.at:.0%}"
-        how_long = "for good" if self.stops_s == float("inf") else f"for {self.stops_s:.1f} s"
-        return f"{self.role} stopped at {self.at:.0%} {how_long}"
+        duration = "for good" if self.stop_s == float("inf") else f"for {self.stop_s:.1f} s"
+        return f"{self.role} stopped at {self.at:.0%} {duration}"
 
 
-def hits(seed: str, count: int, *, stop: bool, longest_s: float | None = None) -> list[Hit]:
-    """``count`` hits in order of time, all kills or all stops; with ``longest_s`` no stop lasts longer."""
+def hits(seed: str, count: int, *, stop: bool, max_stop_s: float | None = None) -> list[Hit]:
+    """``count`` hits in order of time, all kills or all stops; with ``max_stop_s`` no stop lasts longer."""
     rng = random.Random(seed)
-    return sorted(_hit(rng, stop=stop, longest_s=longest_s) for _ in range(count))
+    return sorted(_hit(rng, stop=stop, max_stop_s=max_stop_s) for _ in range(count))
 
 
-def _hit(rng: random.Random, *, stop: bool, longest_s: float | None) -> Hit:
+def _hit(rng: random.Random, *, stop: bool, max_stop_s: float | None) -> Hit:
     role = rng.choice(ROLES)
-    at, late_s, lasts_s = rng.random(), rng.uniform(0, _LATE_S), rng.uniform(*_SHORT_S)
+    at, delay_s, duration_s = rng.random(), rng.uniform(0, _LATE_S), rng.uniform(*_SHORT_S)
     # Only systemd watches the supervisor, and nothing watches the device, whose silence is a link fault.
-    for_good = role not in ("supervisor", "device") and longest_s is None and rng.random() < _HUNG_SHARE
-    stops_s = float("inf") if for_good else min(lasts_s, longest_s or lasts_s)
-    return Hit(at, late_s, role, stops_s if stop else None)
+    permanent = role not in ("supervisor", "device") and max_stop_s is None and rng.random() < _HUNG_SHARE
+    stop_s = float("inf") if permanent else min(duration_s, max_stop_s or duration_s)
+    return Hit(at, delay_s, role, stop_s if stop else None)

@@ -177,5 +177,5 @@ class SoakRig(Rig):
             return None
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._learner.wait(limit_s)
-        said = (self.folder / "learner.out").read_text(errors="replace")
-        return next(reversed(_DIGEST.findall(said)), None) if self._learner.poll() == 0 else None
+        output = (self.folder / "learner.out").read_text(errors="replace")
+        return next(reversed(_DIGEST.findall(output)), None) if self._learner.poll() == 0 else None

@@ -86,7 +86,7 @@ def test_no_process_is_killed_in_the_last_two_fifths_of_a_long_soak(seed: int, c
 def test_duration_and_amount_are_within_the_kinds_limits(seed: int) -> None:
     for fault in plan(600, 5, seed):
         nature = NATURES[fault.kind]
-        assert nature.lasts_s[0] <= fault.lasts_s <= nature.lasts_s[1]
+        assert nature.duration_s[0] <= fault.duration_s <= nature.duration_s[1]
         assert nature.amount[0] <= fault.amount <= nature.amount[1]
 
 

@@ -72,7 +72,7 @@ def test_a_pulled_cable_is_worse_than_a_garbled_line() -> None:
     assert modes == ["cut", "garble"]
 
 
-def test_a_cut_ends_while_a_delay_goes_on() -> None:
+def test_a_cut_ends_while_a_delay_continues() -> None:
     link = Recorded()
     network = NetworkFaults(link)
     network.hold(Kind.NETWORK_DELAY, 0.05)

@@ -96,7 +96,7 @@ class LearnerCase(msgspec.Struct, frozen=True):
         return learner_settings({"algorithm": self.algorithm, self.algorithm: section})
 
     @property
-    def alone(self) -> LearnerCase:
+    def single_trial(self) -> LearnerCase:
         """The same case with one trial."""
         return msgspec.structs.replace(self, trials=1)
 
@@ -227,7 +227,7 @@ def row(case: LearnerCase, subject: str, rates: Throughput) -> Row:
 
 def times_faster(rates: Rates, case: LearnerCase, subject: str = PEER) -> float | None:
     """Return the ratio of our rate to that of a subject's single trial: median over paired rounds."""
-    ours, theirs = rates.get((case, ONRIG)), rates.get((case.alone, subject))
+    ours, theirs = rates.get((case, ONRIG)), rates.get((case.single_trial, subject))
     if ours is None or theirs is None:
         return None
     return statistics.median(a / b for a, b in zip(ours.rounds, theirs.rounds, strict=False))

@@ -95,7 +95,7 @@ CASES: Final = (
 )
 
 
-def ours(case: Case, seed: int) -> NDArray[np.float64]:
+def train_onrig(case: Case, seed: int) -> NDArray[np.float64]:
     """Train one trial of Onrig; returns the mean return of each evaluation, (P,)."""
     trials = world_trials(case.run, [seed])
     try:
@@ -104,7 +104,7 @@ def ours(case: Case, seed: int) -> NDArray[np.float64]:
         trials.close()
 
 
-def theirs(case: Case, seed: int) -> NDArray[np.float64]:
+def train_peer(case: Case, seed: int) -> NDArray[np.float64]:
     """Train one trial of the case's peer; returns the mean return of each evaluation, (P,).
 
     PPO of Stable-Baselines3 has unbounded actions, and acts on normalised ones like ours.
@@ -116,15 +116,15 @@ def theirs(case: Case, seed: int) -> NDArray[np.float64]:
     run = case.run
     m = GymWorld(run.task, [seed], [Role.PLANT_TRAIN]).spaces.m
     env = make(run.task, run.horizon, run.options)
-    own: dict[str, object] = {} if case.algorithm == "ppo" else {"learning_starts": run.random_steps}
-    own |= {"device": "cpu"} if case.peer == PEER else {}
+    own_settings: dict[str, object] = {} if case.algorithm == "ppo" else {"learning_starts": run.random_steps}
+    own_settings |= {"device": "cpu"} if case.peer == PEER else {}
     if case.algorithm == "td3":
-        own["action_noise"] = NormalActionNoise(np.zeros(m), np.full(m, run.exploration_std))
+        own_settings["action_noise"] = NormalActionNoise(np.zeros(m), np.full(m, run.exploration_std))
     elif case.algorithm == "ppo":
         env = gymnasium.wrappers.RescaleAction(env, np.float32(-1.0), np.float32(1.0))
     name, settings = _SBX.get(case.algorithm, (case.algorithm.upper(), {}))
     made = getattr(importlib.import_module(MODULES[case.peer]), name)
-    model: Any = made("MlpPolicy", env, seed=seed, **own, **settings)
+    model: Any = made("MlpPolicy", env, seed=seed, **own_settings, **settings)
     model.set_logger(Logger(None, []))  # the default logger leaves a folder behind
     actors = (1, run.evaluation.episodes)
     world = GymWorld(run.task, [seed], [Role.PLANT_EVAL] * actors[1])

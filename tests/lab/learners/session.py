@@ -104,7 +104,7 @@ _FILL_S: Final = 40.0
 class StrategyPlan(msgspec.Struct, frozen=True):
     """Extent of the measurements."""
 
-    rides: tuple[StrategyRun, ...] = STRATEGY_RUNS
+    runs: tuple[StrategyRun, ...] = STRATEGY_RUNS
     trials: int = STRATEGY_TRIALS
     of_episodes: int = STRATEGY_EPISODES
     episodes: int = 10
@@ -112,9 +112,9 @@ class StrategyPlan(msgspec.Struct, frozen=True):
 
     def seconds(self) -> float:
         """Estimated duration."""
-        return len(self.rides) * self.ride_s()
+        return len(self.runs) * self.run_s()
 
-    def ride_s(self) -> float:
+    def run_s(self) -> float:
         """Estimated duration of one strategy."""
         return START_UP_TIME_S + _FILL_S + len(WEIGHTS) * self.episodes * _EPISODE_S
 
@@ -122,7 +122,7 @@ class StrategyPlan(msgspec.Struct, frozen=True):
 class Minutes(NamedTuple):
     """Duration of a complete strategy, in minutes."""
 
-    least: float
+    fastest: float
     """Estimate from the fastest episode of each point."""
     rounds: tuple[float, ...]
     """Estimates from the first episodes of all points, from the second ones, and so on."""
@@ -141,14 +141,14 @@ def minutes(points: Sequence[Timings], episodes: int) -> Minutes:
     """Combine durations of episodes at the points of ``WEIGHTS``."""
     weights = tuple(WEIGHTS.values())
 
-    def whole(of_points: Sequence[float]) -> float:
+    def total_minutes(of_points: Sequence[float]) -> float:
         return episodes * sum(w * ns for w, ns in zip(weights, of_points, strict=True)) / 60e9
 
     return Minutes(
-        whole([min(at.calls) for at in points]),
-        tuple(whole(of_round) for of_round in zip(*(at.calls for at in points), strict=True)),
+        total_minutes([min(at.calls) for at in points]),
+        tuple(total_minutes(of_round) for of_round in zip(*(at.calls for at in points), strict=True)),
         tuple(statistics.median(at.calls) / 1e9 for at in points),
-        whole([statistics.median(at.busy_calls) for at in points]),
+        total_minutes([statistics.median(at.busy_calls) for at in points]),
     )
 
 
@@ -158,30 +158,30 @@ def measure_strategies(
     """Measure the strategies in separate processes; returns their durations, and reasons for missing ones."""
     process_group = ProcessGroup(progress, _SUBJECT)
     measured = {}
-    for ride in plan.rides:
+    for run in plan.runs:
         with ExitStack() as stack:
             for worker in process_group.start([ONRIG], stack):
                 points = []
                 for share in WEIGHTS:
-                    progress.begin_step(f"{ride.strategy}, at {share:.0%} of its episodes")
+                    progress.begin_step(f"{run.strategy}, at {share:.0%} of its episodes")
                     done = min(round(share * plan.of_episodes), plan.of_episodes - plan.episodes - WARM_UP)
-                    arguments = (ride.strategy, plan.trials, done, plan.episodes)
-                    timings = process_group.ask(worker, ride.strategy, "play", *arguments, returns=Timings)
+                    arguments = (run.strategy, plan.trials, done, plan.episodes)
+                    timings = process_group.ask(worker, run.strategy, "play", *arguments, returns=Timings)
                     if timings is not None:
                         points.append(timings)
                 if len(points) == len(WEIGHTS):
-                    measured[ride] = minutes(points, plan.of_episodes)
-        progress.finish_step(plan.ride_s() - START_UP_TIME_S)
+                    measured[run] = minutes(points, plan.of_episodes)
+        progress.finish_step(plan.run_s() - START_UP_TIME_S)
     return measured, process_group.unavailable_reasons
 
 
 def strategy_rows(measured: dict[StrategyRun, Minutes], plan: StrategyPlan) -> list[Row]:
     """Return the rows of the report."""
     rows = []
-    for ride, m in measured.items():
-        name = f"{ride.strategy}, {plan.trials} trials x {plan.of_episodes} episodes"
+    for run, m in measured.items():
+        name = f"{run.strategy}, {plan.trials} trials x {plan.of_episodes} episodes"
         rows.append(percentiles(name, ONRIG, "minutes", m.rounds))
-        rows.append(Row(f"{name}, quietest episodes", ONRIG, "minutes", *[round(m.least, 3)] * 4))
+        rows.append(Row(f"{name}, quietest episodes", ONRIG, "minutes", *[round(m.fastest, 3)] * 4))
         rows.append(Row(f"{name}, processor time", ONRIG, "minutes", *[round(m.busy, 3)] * 4))
     return rows
 
@@ -198,12 +198,12 @@ def strategy_table(measured: dict[StrategyRun, Minutes], plan: StrategyPlan) -> 
     """Tabulate minutes per strategy, and seconds per episode at each point."""
     head = [f"{plan.trials} trials x {plan.of_episodes} episodes, one core", "minutes", "quietest", "processor"]
     rows = [head + [f"s/episode at {share:.0%}" for share in WEIGHTS]]
-    for ride, m in measured.items():
+    for run, m in measured.items():
         rows.append(
             [
-                ride.strategy,
+                run.strategy,
                 format_number(m.median),
-                format_number(m.least),
+                format_number(m.fastest),
                 format_number(m.busy),
                 *(f"{s:.3f}" for s in m.episode_s),
             ]

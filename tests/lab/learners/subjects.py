@@ -66,8 +66,8 @@ class Subject:
         timed = run
         gc.collect()
         if case.work is Work.LARGE:
-            beside = measure_with_stalls(lambda _: timed(), range(calls), limit_ns)
-            return Timings(beside.busy_calls, beside.spans)
+            timings = measure_with_stalls(lambda _: timed(), range(calls), limit_ns)
+            return Timings(timings.busy_calls, timings.spans)
         return Timings(measure(lambda _: timed(), range(calls), limit_ns, clock=time.process_time_ns))
 
     def play(self, strategy: str, trials: int, done: int, episodes: int) -> Timings:

@@ -70,7 +70,7 @@ class Finding(NamedTuple):
     """Violation by a mutant."""
 
     mutant: Mutant
-    what: str
+    violation: str
 
 
 def mutants(seed: int) -> Iterator[Mutant]:
@@ -101,26 +101,26 @@ def judge(mutant: Mutant, folder: Path, *, max_seconds: float = _MAX_SECONDS) ->
     path.write_bytes(mutant.content)
     began, before = time.process_time(), _peak_bytes()
     try:
-        what = _wrong(path, mutant.overrides)
+        violation = _violation(path, mutant.overrides)
     except (Exception, SystemExit) as error:
-        what = f"{type(error).__name__}: {error}\n{traceback.format_exc()}"
-    if what is None and time.process_time() - began > max_seconds:
-        what = f"took {time.process_time() - began:.1f} s of processor time"
-    if what is None and _peak_bytes() - before > _MAX_GROWTH_BYTES:
-        what = f"took {(_peak_bytes() - before) / 1e6:.0f} MB"
-    return None if what is None else Finding(mutant, what)
+        violation = f"{type(error).__name__}: {error}\n{traceback.format_exc()}"
+    if violation is None and time.process_time() - began > max_seconds:
+        violation = f"took {time.process_time() - began:.1f} s of processor time"
+    if violation is None and _peak_bytes() - before > _MAX_GROWTH_BYTES:
+        violation = f"took {(_peak_bytes() - before) / 1e6:.0f} MB"
+    return None if violation is None else Finding(mutant, violation)
 
 
-def _wrong(path: Path, overrides: tuple[str, ...]) -> str | None:
+def _violation(path: Path, overrides: tuple[str, ...]) -> str | None:
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = check.show(str(path), overrides, in_detail=False, plot=None)
-    said = out.getvalue() + err.getvalue()
-    unclean = next((c for c in said if c != "\n" and not c.isprintable()), None)
+    output = out.getvalue() + err.getvalue()
+    unclean = next((c for c in output if c != "\n" and not c.isprintable()), None)
     if unclean is not None:
         return f"printed {unclean!r}"
     if code not in (ExitCode.OK, ExitCode.CONFIGURATION):
-        return f"exit code {code}: {said[:500]}"
+        return f"exit code {code}: {output[:500]}"
     lines = err.getvalue().splitlines()
     if code and not lines:
         return "refused without a message"
@@ -130,17 +130,17 @@ def _wrong(path: Path, overrides: tuple[str, ...]) -> str | None:
     if code:
         return None
     given = path.read_text() + "".join(overrides)
-    return _unbuildable(load_for_rig(str(path), overrides), may_say=set(_NO_NUMBER.findall(given)))
+    return _unbuildable(load_for_rig(str(path), overrides), permitted=set(_NO_NUMBER.findall(given)))
 
 
-def _unbuildable(config: RunConfig, may_say: set[str]) -> str | None:
+def _unbuildable(config: RunConfig, permitted: set[str]) -> str | None:
     from onrig.tools.explain import tables
 
     for table in tables(config):
         for line in str(table).splitlines():
             if not line.replace("°", "").isprintable():
                 return f"the explanation holds {line!r}"
-            if not set(_NO_NUMBER.findall(line)) <= may_say:  # may be the name of a unit
+            if not set(_NO_NUMBER.findall(line)) <= permitted:  # may be the name of a unit
                 return f"the explanation says: {line}"
     return rehearse(config)
 
@@ -190,7 +190,7 @@ def spoil_tree(tree: Data, rng: np.random.Generator) -> Data:
     kinds: tuple[tuple[float, Callable[[Data, Data, np.random.Generator], Data]], ...] = (
         (0.70, _number),
         (0.15, _trick),
-        (0.05, _elsewhere),
+        (0.05, _moved_value),
         (0.05, _without_key),
         (0.05, _renamed),
         (0.03, _twice),
@@ -292,7 +292,7 @@ def _trick(value: Data, tree: Data, rng: np.random.Generator) -> Data:
     return Raw(_TRICKS[int(rng.integers(len(_TRICKS)))])
 
 
-def _elsewhere(value: Data, tree: Data, rng: np.random.Generator) -> Data:
+def _moved_value(value: Data, tree: Data, rng: np.random.Generator) -> Data:
     """Return a value from another position in the document."""
     for step in _somewhere(tree, rng):
         tree = tree[step]  # type: ignore[index]
@@ -302,8 +302,8 @@ def _elsewhere(value: Data, tree: Data, rng: np.random.Generator) -> Data:
 def _without_key(value: Data, tree: Data, rng: np.random.Generator) -> Data:
     if not isinstance(value, dict) or not value:
         return None
-    gone = list(value)[int(rng.integers(len(value)))]
-    return {k: v for k, v in value.items() if k != gone}
+    removed = list(value)[int(rng.integers(len(value)))]
+    return {k: v for k, v in value.items() if k != removed}
 
 
 def _renamed(value: Data, tree: Data, rng: np.random.Generator) -> Data:
@@ -334,5 +334,5 @@ def _deep(value: Data, tree: Data, rng: np.random.Generator) -> Data:
 
 
 def _giant(value: Data, tree: Data, rng: np.random.Generator) -> Data:
-    many = int(_GIANT ** rng.uniform(0.3, 1.0))  # mostly small: parsing a large one takes seconds
-    return [0] * many if rng.random() < 0.5 else {f"k{i}": 1 for i in range(many)}
+    n_items = int(_GIANT ** rng.uniform(0.3, 1.0))  # mostly small: parsing a large one takes seconds
+    return [0] * n_items if rng.random() < 0.5 else {f"k{i}": 1 for i in range(n_items)}

@@ -172,11 +172,11 @@ def mutated_contract(data: bytes, rng: random.Random) -> bytes:
     model = onnx.load_from_string(data)
     for prop in model.metadata_props:
         if prop.key == METADATA_KEY:
-            said = msgspec.json.decode(prop.value, type=dict[str, object])
-            said["policy_id"] = rng.choice(_IDS)
-            said["training_step"] = rng.choice(_IDS)
-            said["parent_run"] = rng.choice(_NAMES)
-            prop.value = msgspec.json.encode(said).decode()
+            contract = msgspec.json.decode(prop.value, type=dict[str, object])
+            contract["policy_id"] = rng.choice(_IDS)
+            contract["training_step"] = rng.choice(_IDS)
+            contract["parent_run"] = rng.choice(_NAMES)
+            prop.value = msgspec.json.encode(contract).decode()
     return serialized(model)
 
 

@@ -18,13 +18,13 @@ from typing import Final
 
 from onrig.runtime.link.endpoint import TcpEndpoint
 
-MOST: Final = 4000
+MAX_SOCKETS: Final = 4000
 """Maximum number of sockets of one crowd."""
-HERE: Final = "127.0.0.1"
+LOOPBACK: Final = "127.0.0.1"
 CONNECT_TIMEOUT_S: Final = 2.0
 _PATIENCE_S: Final = 30.0
 _SIGNATURE: Final = b"\xff" + bytes(8) + b"\x7f"
-_CROWD_LOOK_S: Final = 0.02
+_CROWD_POLL_S: Final = 0.02
 _PIECE: Final = 65_536
 _MORE, _LONG, _COMMAND = 1, 2, 4
 
@@ -58,7 +58,7 @@ READY: Final = frame(b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER\x08Identit
 
 
 class Crowd:
-    """Context manager of up to MOST connections that send ``first``, and then only the data of ``trickle``.
+    """Context manager of up to MAX_SOCKETS connections that send ``first``, and then only the data of ``trickle``.
 
     ``source`` is their loopback address; ``receive_bytes`` sets the kernel's receive buffer of each.
     """
@@ -68,12 +68,12 @@ class Crowd:
         endpoint: TcpEndpoint,
         count: int,
         *,
-        source: str = HERE,
+        source: str = LOOPBACK,
         first: bytes = b"",
         receive_bytes: int | None = None,
     ) -> None:
-        if count > MOST:
-            raise ValueError(f"a crowd has at most {MOST} members")
+        if count > MAX_SOCKETS:
+            raise ValueError(f"a crowd has at most {MAX_SOCKETS} members")
         address = on_loopback(endpoint)
         self.refused = 0
         """Number of failed connection attempts."""
@@ -109,7 +109,7 @@ class Crowd:
             with contextlib.suppress(OSError):
                 member.send(data)
 
-    def left(self) -> int:
+    def n_open(self) -> int:
         """Number of connections that the other end has not closed."""
         return sum(not _is_over(member) for member in self.members)
 
@@ -131,9 +131,11 @@ class ReturningCrowd:
     A separate thread reopens them until the end of the context, or for at most ``seconds``.
     """
 
-    def __init__(self, endpoint: TcpEndpoint, count: int, first: bytes, *, seconds: float, source: str = HERE) -> None:
-        if count > MOST:
-            raise ValueError(f"a crowd has at most {MOST} members")
+    def __init__(
+        self, endpoint: TcpEndpoint, count: int, first: bytes, *, seconds: float, source: str = LOOPBACK
+    ) -> None:
+        if count > MAX_SOCKETS:
+            raise ValueError(f"a crowd has at most {MAX_SOCKETS} members")
         self._address, self._count, self._first, self._source = on_loopback(endpoint), count, first, source
         self._seconds = seconds
         self.opened = 0
@@ -158,7 +160,7 @@ class ReturningCrowd:
             while not self._over.is_set() and time.monotonic() < limit_s:
                 missing -= sum(self._open(selector) for _ in range(missing))
                 self.complete.set()
-                for key, _ in selector.select(_CROWD_LOOK_S):
+                for key, _ in selector.select(_CROWD_POLL_S):
                     member = key.fileobj
                     if isinstance(member, socket.socket) and _is_over(member):
                         selector.unregister(member)
@@ -184,13 +186,13 @@ class ReturningCrowd:
         return True
 
 
-def stalled_readers(port: int, count: int, path: str, *, source: str = HERE) -> Crowd:
+def stalled_readers(port: int, count: int, path: str, *, source: str = LOOPBACK) -> Crowd:
     """Open HTTP clients that request ``path`` and never read."""
-    request = f"GET {path} HTTP/1.1\r\nHost: {HERE}:{port}\r\n\r\n".encode()
-    return Crowd(TcpEndpoint(HERE, port), count, source=source, first=request, receive_bytes=2048)
+    request = f"GET {path} HTTP/1.1\r\nHost: {LOOPBACK}:{port}\r\n\r\n".encode()
+    return Crowd(TcpEndpoint(LOOPBACK, port), count, source=source, first=request, receive_bytes=2048)
 
 
-def garbled(endpoint: TcpEndpoint, count: int, seed: int, *, source: str = HERE) -> int:
+def garbled(endpoint: TcpEndpoint, count: int, seed: int, *, source: str = LOOPBACK) -> int:
     """Make ``count`` successive connections that send garbage or a damaged greeting; returns how many failed."""
     address = on_loopback(endpoint)
     rng = random.Random(seed)
@@ -246,7 +248,7 @@ def garbled_visit(port: int, rng: random.Random) -> bool:
             request = request[: rng.randrange(len(request))]
     try:
         # The page may legitimately close before everything is sent.
-        with socket.create_connection((HERE, port), CONNECT_TIMEOUT_S) as line, contextlib.suppress(OSError):
+        with socket.create_connection((LOOPBACK, port), CONNECT_TIMEOUT_S) as line, contextlib.suppress(OSError):
             line.sendall(request)
         return True
     except OSError:
@@ -255,12 +257,12 @@ def garbled_visit(port: int, rng: random.Random) -> bool:
 
 def bad_requests(port: int) -> dict[str, bytes]:
     """Return malformed requests by kind; each must receive an error reply (4xx or 5xx)."""
-    origin = f"http://{HERE}:{port}"
+    origin = f"http://{LOOPBACK}:{port}"
     order = (
-        f"POST /api/stop HTTP/1.1\r\nHost: {HERE}:{port}\r\nOrigin: {origin}\r\nContent-Type: application/json\r\n"
+        f"POST /api/stop HTTP/1.1\r\nHost: {LOOPBACK}:{port}\r\nOrigin: {origin}\r\nContent-Type: application/json\r\n"
     ).encode()
     body = b'{"how":"now"}'
-    get = f"GET / HTTP/1.1\r\nHost: {HERE}:{port}\r\n".encode()
+    get = f"GET / HTTP/1.1\r\nHost: {LOOPBACK}:{port}\r\n".encode()
     return {
         "a length of 5000 digits": order + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n" + body,
         "a negative length": order + b"Content-Length: -13\r\n\r\n" + body,
@@ -290,7 +292,7 @@ def bad_requests(port: int) -> dict[str, bytes]:
 
 def answer(port: int, data: bytes) -> bytes:
     """Send a raw request and read the complete answer."""
-    with socket.create_connection((HERE, port), timeout=_PATIENCE_S) as line:
+    with socket.create_connection((LOOPBACK, port), timeout=_PATIENCE_S) as line:
         with contextlib.suppress(OSError):
             line.sendall(data)
         got = b""
@@ -302,5 +304,5 @@ def answer(port: int, data: bytes) -> bytes:
 
 def unanswered(port: int) -> list[str]:
     """Return the kinds of malformed requests that receive no error reply."""
-    asked = bad_requests(port).items()
-    return [what for what, data in asked if not answer(port, data).split(b" ")[1:2] >= [b"400"]]
+    requests = bad_requests(port).items()
+    return [kind for kind, data in requests if not answer(port, data).split(b" ")[1:2] >= [b"400"]]

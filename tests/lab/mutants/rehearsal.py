@@ -26,7 +26,7 @@ from onrig.sim.synthetic.model import PlantModel
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.options import TwinOptions
 
-_FEW: Final = 1000
+_MAX_SLOTS: Final = 1000
 """Number of slots of the trial memory; the size of the full one is computed."""
 _PERIODS: Final = 50
 _MAX_STEPS: Final = 2000
@@ -37,9 +37,9 @@ _SINGLE: Final = float(np.finfo(np.float32).max)
 
 def rehearse(config: RunConfig) -> str | None:
     """Return the first non-finite value in all that is built, or None.  Raises the same errors as a run."""
-    for what, value in _built(config):
+    for name, value in _built(config):
         if not _is_sound(value):
-            return f"{what} is {value}"
+            return f"{name} is {value}"
     return None
 
 
@@ -91,7 +91,7 @@ def _replay(config: RunConfig) -> Iterator[tuple[str, float]]:
     is_thinned = selection.write_probability < 1
     yield "the memory's size", required_bytes(strategy, capacity, layout_of(config), is_thinned=is_thinned)
     keeper = build_keeper(
-        strategy, min(capacity, _FEW), np.random.default_rng(0), write_probability=selection.write_probability
+        strategy, min(capacity, _MAX_SLOTS), np.random.default_rng(0), write_probability=selection.write_probability
     )
     yield from (("a number of the keeper", value) for value in _numbers(keeper))
     wanted = required_contract(config.rig, config.rate_hz, stochastic=config.stochastic, signals=config.signals)

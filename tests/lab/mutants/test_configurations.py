@@ -17,12 +17,12 @@ from tests.lab.mutants.configurations import Mutant, Raw, emitted, judge, mutant
 
 def test_a_hundred_mutants_are_refused_at_a_place_or_sound(tmp_path: Path) -> None:
     found = [finding for mutant in islice(mutants(13), 100) if (finding := judge(mutant, tmp_path, max_seconds=inf))]
-    assert not found, "\n".join(f"{f.mutant.name}: {f.what}" for f in found)
+    assert not found, "\n".join(f"{f.mutant.name}: {f.violation}" for f in found)
 
 
 @settings(max_examples=8)
 @given(st.integers(0, 2**32 - 1))
-def test_whatever_the_seed(seed: int) -> None:
+def test_mutants_of_any_seed_are_refused_at_a_place_or_sound(seed: int) -> None:
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
@@ -65,7 +65,7 @@ def test_spoiling_does_not_change_the_original_document() -> None:
 
 
 @pytest.mark.parametrize(
-    ("printed", "code", "what"),
+    ("printed", "code", "violation"),
     [
         ("mine.yaml:1:1: \x1b[31m\n", 2, "printed '\\x1b'"),
         ("no place at all\n", 2, "a problem without a place"),
@@ -73,7 +73,9 @@ def test_spoiling_does_not_change_the_original_document() -> None:
         ("x:1:1: y\n", 70, "exit code 70"),
     ],
 )
-def test_the_oracle_sees(printed: str, code: int, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oracle_detects_a_violation(
+    printed: str, code: int, violation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def check(*arguments: object, **options: object) -> int:
         import sys
 
@@ -83,14 +85,14 @@ def test_the_oracle_sees(printed: str, code: int, what: str, tmp_path: Path, mon
     monkeypatch.setattr("onrig.tools.check.show", check)
     finding = judge(Mutant("m", b"rig: x"), tmp_path, max_seconds=inf)
     assert finding is not None
-    assert finding.what.startswith(what)
+    assert finding.violation.startswith(violation)
 
 
-def test_the_oracle_sees_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oracle_detects_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def check(*arguments: object, **options: object) -> int:
         raise ZeroDivisionError("float division by zero")
 
     monkeypatch.setattr("onrig.tools.check.show", check)
     finding = judge(Mutant("m", b"rig: x"), tmp_path, max_seconds=inf)
     assert finding is not None
-    assert "ZeroDivisionError: float division by zero" in finding.what
+    assert "ZeroDivisionError: float division by zero" in finding.violation

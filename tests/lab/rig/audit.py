@@ -27,9 +27,9 @@ from onrig.runtime.memory.storage import STAMP_WORDS, Storage
 from onrig.runtime.run_config import RunConfig
 from tests.lab.rig.run_folder import Fields, FolderContents, kept_memory
 
-AS_ASKED: Final = (ExitCode.INTERRUPTED, ExitCode.INCOMPLETE)
+ON_REQUEST: Final = (ExitCode.INTERRUPTED, ExitCode.INCOMPLETE)
 """Exit codes of a run ended by a request."""
-_ACCOUNTED: Final = (ExitCode.OK, ExitCode.INCOMPLETE, ExitCode.HARDWARE, ExitCode.SAFETY, ExitCode.INTERRUPTED)
+_WITH_SUMMARY: Final = (ExitCode.OK, ExitCode.INCOMPLETE, ExitCode.HARDWARE, ExitCode.SAFETY, ExitCode.INTERRUPTED)
 """Exit codes after which a summary must exist and be correct; others mean a lost part of the rig."""
 
 
@@ -44,42 +44,44 @@ class Observed(NamedTuple):
     """Whether it was resumed: episodes after a checkpoint were then repeated."""
 
 
-def lost(left: FolderContents, config: RunConfig, observed: Observed) -> list[str]:
+def losses(contents: FolderContents, config: RunConfig, observed: Observed) -> list[str]:
     """Data missing on disk, one line each."""
     return [
-        *([left.rows_problem] if left.rows_problem else []),
-        *_lost_rows(left, config, observed),
-        *_lost_records(left),
-        *_lost_experiences(left, config, observed),
-        *_lost_policies(left),
+        *([contents.rows_problem] if contents.rows_problem else []),
+        *_lost_rows(contents, config, observed),
+        *_lost_records(contents),
+        *_lost_experiences(contents, config, observed),
+        *_lost_policies(contents),
     ]
 
 
-def findings(left: FolderContents, config: RunConfig, observed: Observed) -> list[str]:
+def findings(contents: FolderContents, config: RunConfig, observed: Observed) -> list[str]:
     """List the contradictions between a run's account and its files."""
-    missing = lost(left, config, observed)
-    if observed.code not in _ACCOUNTED:  # this code reports that a part of the run died
+    missing = losses(contents, config, observed)
+    if observed.code not in _WITH_SUMMARY:  # this code reports that a part of the run died
         return []
-    if not left.summary:
+    if not contents.summary:
         return [f"ended with {observed.code} and left no summary.json"]
-    whole = left.summary.get("whole")
-    names = ", ".join(sorted(left.unfinished_files)[:5])
-    told = isinstance(whole, dict) and whole.get("complete") is False
-    found = [f"{len(left.unfinished_files)} files were left half-written: {names}"] if left.unfinished_files else []
-    if missing and not told:
+    completeness = contents.summary.get("whole")
+    names = ", ".join(sorted(contents.unfinished_files)[:5])
+    reported = isinstance(completeness, dict) and completeness.get("complete") is False
+    found = (
+        [f"{len(contents.unfinished_files)} files were left half-written: {names}"] if contents.unfinished_files else []
+    )
+    if missing and not reported:
         found += [f"lost without a report (exit {observed.code}): {line}" for line in missing]
-    if told and observed.code == ExitCode.OK:
+    if reported and observed.code == ExitCode.OK:
         found.append("summary.json says that data are missing, and the exit code is 0")
-    if observed.code == ExitCode.INCOMPLETE and not told:
+    if observed.code == ExitCode.INCOMPLETE and not reported:
         found.append("the exit code says that data are missing, and summary.json does not")
-    if isinstance(whole, dict):
-        found += _false_counts(whole, left)
-        if told and not whole.get("lost"):
+    if isinstance(completeness, dict):
+        found += _false_counts(completeness, contents)
+        if reported and not completeness.get("lost"):
             found.append("summary.json says that data are missing, and not which")
     return found
 
 
-def unlike(ours: FolderContents, reference: FolderContents) -> list[str]:
+def differences(ours: FolderContents, reference: FolderContents) -> list[str]:
     """List differences from an undisturbed run; in lockstep there must be none."""
     found = []
     if ours.rows != reference.rows:
@@ -91,25 +93,25 @@ def unlike(ours: FolderContents, reference: FolderContents) -> list[str]:
     return found
 
 
-def unlike_policies(ours: dict[int, bytes], reference: dict[int, bytes]) -> list[str]:
+def policy_differences(ours: dict[int, bytes], reference: dict[int, bytes]) -> list[str]:
     """Return ids of policies that differ from those of an undisturbed run."""
     other = sorted(i for i in ours.keys() | reference.keys() if ours.get(i) != reference.get(i))
     return [f"policies differ: {_ranges(other)}"] if other else []
 
 
-def _digest(left: FolderContents) -> str:
-    return "" if left.checkpoint is None else left.checkpoint.digest
+def _digest(contents: FolderContents) -> str:
+    return "" if contents.checkpoint is None else contents.checkpoint.digest
 
 
-def _offered(left: FolderContents) -> int | None:
-    return None if left.checkpoint is None else left.checkpoint.offered
+def _offered(contents: FolderContents) -> int | None:
+    return None if contents.checkpoint is None else contents.checkpoint.offered
 
 
-def _lost_rows(left: FolderContents, config: RunConfig, observed: Observed) -> list[str]:
-    trained = [row.episode for row in left.rows if row.kind == "train"]
-    evaluated = [row.episode for row in left.rows if row.kind == "eval"]
+def _lost_rows(contents: FolderContents, config: RunConfig, observed: Observed) -> list[str]:
+    trained = [row.episode for row in contents.rows if row.kind == "train"]
+    evaluated = [row.episode for row in contents.rows if row.kind == "eval"]
     last = max(trained, default=0)
-    if left.summary.get("exit_reason") == "completed":
+    if contents.summary.get("exit_reason") == "completed":
         last = config.episodes
     if observed.closed is not None and not observed.resumed:
         last = max(last, observed.closed)
@@ -126,47 +128,47 @@ def _lost_rows(left: FolderContents, config: RunConfig, observed: Observed) -> l
     return found
 
 
-def _lost_records(left: FolderContents) -> list[str]:
-    log, found = left.log, []
+def _lost_records(contents: FolderContents) -> list[str]:
+    log, found = contents.log, []
     if log is None:
         return []
     if log.problem:
         found.append(f"the log cannot be read: {log.problem}")
     if log.missing:
         found.append(f"the log lacks {log.missing} records between those that it holds")
-    absent = [row for row in left.rows if (row.episode, row.kind) not in log.episodes]
+    absent = [row for row in contents.rows if (row.episode, row.kind) not in log.episodes]
     if absent:
         found.append(f"the log lacks the records of episodes {_ranges(row.episode for row in absent)}")
-    for row in left.rows:
+    for row in contents.rows:
         logged = log.episodes.get((row.episode, row.kind))
         if logged is not None and logged.steps != row.steps:
             found.append(f"the log has {logged.steps} steps of {row.kind} episode {row.episode}, its row {row.steps}")
     return found
 
 
-def _lost_experiences(left: FolderContents, config: RunConfig, observed: Observed) -> list[str]:
+def _lost_experiences(contents: FolderContents, config: RunConfig, observed: Observed) -> list[str]:
     """Compare the steps that make experiences, from the rows, with the number offered to the memory."""
-    made, offered = sum(row.steps for row in left.rows if row.kind == "train"), _offered(left)
+    made, offered = sum(row.steps for row in contents.rows if row.kind == "train"), _offered(contents)
     if offered is None:
         return [f"no checkpoint that can be read, and {made} experiences made"] if made else []
     short = offered != made if config.lockstep else offered < made and not observed.resumed
     return [f"{offered} experiences of {made}"] if short else []
 
 
-def _lost_policies(left: FolderContents) -> list[str]:
-    acted = {row.policy_id for row in left.rows} - {0}
-    if left.log is not None:
-        acted |= {number for episode in left.log.episodes.values() for number in episode.policies}
-    absent = sorted(acted - left.policies)
+def _lost_policies(contents: FolderContents) -> list[str]:
+    acted = {row.policy_id for row in contents.rows} - {0}
+    if contents.log is not None:
+        acted |= {number for episode in contents.log.episodes.values() for number in episode.policies}
+    absent = sorted(acted - contents.policies)
     return [f"policies {_ranges(absent)} acted and are not kept"] if absent else []
 
 
-def _false_counts(whole: Fields, left: FolderContents) -> list[str]:
-    rows = whole.get("rows")
+def _false_counts(completeness: Fields, contents: FolderContents) -> list[str]:
+    rows = completeness.get("rows")
     present = rows.get("present") if isinstance(rows, dict) else None
-    if present is None or present == len(left.rows):
+    if present is None or present == len(contents.rows):
         return []
-    return [f"summary.json counts {present} rows, episodes.csv holds {len(left.rows)}"]
+    return [f"summary.json counts {present} rows, episodes.csv holds {len(contents.rows)}"]
 
 
 def _ranges(numbers: Iterable[int]) -> str:
@@ -198,7 +200,7 @@ def differing(mirror: Storage, kept: Storage) -> int:
     return int(np.count_nonzero(both & unequal))
 
 
-class Seen(NamedTuple):
+class MirrorState(NamedTuple):
     """State of the mirror."""
 
     token: bytes
@@ -206,7 +208,7 @@ class Seen(NamedTuple):
     inserted: int
     behind: int
     """Number of the rig's writes that the mirror lacked at the last message."""
-    heard_s: float
+    last_message_s: float
     """Monotonic time of the last message."""
     digest: str
 
@@ -222,30 +224,30 @@ class WatchingMirror(threading.Thread):
         self._lock = threading.Lock()
         self._storage: Storage | None = None
         self._token = b""
-        self._behind, self._heard_s = 0, 0.0
+        self._behind, self._last_message_s = 0, 0.0
         self.folder: Path | None = None
         """Run folder of the running rig."""
         self.applied = 0
         """Number of writes mirrored, over all memories."""
         self.attached = 0
-        self.compared = self.whole = self.mismatches = 0
+        self.compared = self.compared_complete = self.mismatches = 0
         """Numbers of comparisons with a checkpoint, of those with equal length, by hash, and of those with a
         difference."""
-        self.complaint = ""
+        self.problem = ""
 
     @property
-    def seen(self) -> Seen:
+    def state(self) -> MirrorState:
         """Current state of the mirror."""
         with self._lock:
             storage = self._storage
             digest = "" if storage is None else storage.digest().hex()
             inserted = 0 if storage is None else storage.inserted
-            return Seen(self._token, inserted, self._behind, self._heard_s, digest)
+            return MirrorState(self._token, inserted, self._behind, self._last_message_s, digest)
 
     @property
-    def standing(self) -> tuple[float, int]:
+    def progress(self) -> tuple[float, int]:
         """(time of the last message, number of writes behind); cheap to call."""
-        return self._heard_s, self._behind
+        return self._last_message_s, self._behind
 
     def run(self) -> None:
         """Mirror until closed, reconnecting as needed."""
@@ -275,7 +277,7 @@ class WatchingMirror(threading.Thread):
                     return
             except RequestRejected as refusal:
                 if refusal.code != UNKNOWN:
-                    self.complaint = str(refusal)
+                    self.problem = str(refusal)
                 attached = False
                 time.sleep(_PAUSE_S)
 
@@ -305,7 +307,7 @@ class WatchingMirror(threading.Thread):
                 before = storage.inserted
                 storage.write_rows(words.reshape(-1, STAMP_WORDS + storage.layout.width))
                 self.applied += storage.inserted - before
-            self._behind, self._heard_s = rows.inserted - storage.inserted, time.monotonic()
+            self._behind, self._last_message_s = rows.inserted - storage.inserted, time.monotonic()
         return rows.ending and not self._behind
 
     def _compare(self, client: LinkClient) -> None:
@@ -324,8 +326,8 @@ class WatchingMirror(threading.Thread):
         found = differing(mirror, kept)
         self.compared += 1
         if mirror.inserted == kept.inserted:
-            self.whole += 1
+            self.compared_complete += 1
             found += mirror.digest() != kept.digest()
         if found:
             self.mismatches += 1
-            self.complaint = f"{found} slots differ at write {mirror.inserted}, on disk {kept.inserted}"
+            self.problem = f"{found} slots differ at write {mirror.inserted}, on disk {kept.inserted}"

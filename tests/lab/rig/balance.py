@@ -22,13 +22,13 @@ from tests.lab.rig.processes import use_of
 from tests.lab.rig.run_folder import ReportedCounts
 
 WARM_UP_S: Final = 20.0
-JUDGED_S: Final = 90.0
+MIN_SLOPE_TIME_S: Final = 90.0
 """Minimum lifetime after warm-up for a slope to be tested; over less time, a single page looks like a slope."""
-GROWN_S: Final = 20.0
+MIN_GROWTH_TIME_S: Final = 20.0
 """Minimum time after warm-up over which growth is tested."""
-MOST: Final = 400
+MAX_SAMPLES: Final = 400
 """Maximum number of samples of a series used for slopes; longer series are thinned evenly."""
-SHORTEST_S: Final = 10.0
+MIN_SERIES_S: Final = 10.0
 """Minimum length of a series, after its warm-up, for a slope."""
 
 
@@ -79,25 +79,25 @@ class Gauges:
 
     def memory(self, role: str) -> Trend | None:
         """Return the trend of the memory of a role, MB per minute, over all its processes."""
-        return _of_the_long([(s.times_s, s.private_mb) for s in self.of(role)])
+        return _long_series_trend([(s.times_s, s.private_mb) for s in self.of(role)])
 
     def open_descriptors(self, role: str) -> Trend | None:
         """Return the trend of the open descriptors of a role."""
-        return _of_the_long([(s.times_s, s.descriptors) for s in self.of(role)])
+        return _long_series_trend([(s.times_s, s.descriptors) for s in self.of(role)])
 
 
 def grown_mb(times_s: Sequence[float], values_mb: Sequence[float], warm_up_s: float = WARM_UP_S) -> float | None:
     """Return the median of the last tenth minus that of the first; None if the series is too short."""
     kept = [v for t, v in zip(times_s, values_mb, strict=True) if t - times_s[0] >= warm_up_s]
-    if not kept or times_s[-1] - times_s[0] < warm_up_s + GROWN_S:
+    if not kept or times_s[-1] - times_s[0] < warm_up_s + MIN_GROWTH_TIME_S:
         return None
     tenth = max(1, len(kept) // 10)
     return median(kept[-tenth:]) - median(kept[:tenth])
 
 
-def _of_the_long(series: list[tuple[list[float], list[float]]]) -> Trend | None:
+def _long_series_trend(series: list[tuple[list[float], list[float]]]) -> Trend | None:
     """Return the trend of the series that are long enough, or of all with a slope if there are none."""
-    return trend(series, WARM_UP_S, JUDGED_S) or trend(series, WARM_UP_S)
+    return trend(series, WARM_UP_S, MIN_SLOPE_TIME_S) or trend(series, WARM_UP_S)
 
 
 class Trend(msgspec.Struct, frozen=True):
@@ -105,17 +105,17 @@ class Trend(msgspec.Struct, frozen=True):
 
     per_minute: float
     """Median slope, in units of the figure per minute."""
-    spans_s: float
+    longest_s: float
     """Length of the longest series in it."""
     series: int
     """Number of series that were long enough."""
 
 
 def slopes_per_minute(times_s: Sequence[float], values: Sequence[float]) -> NDArray[np.float64]:
-    """Return the slopes between all pairs of samples at different times, units per minute, at most MOST samples."""
+    """Return the slopes between all pairs of samples at different times, units per minute, for at most MAX_SAMPLES."""
     t, v = np.asarray(times_s, np.float64), np.asarray(values, np.float64)
-    if len(t) > MOST:
-        at = np.linspace(0, len(t) - 1, MOST).astype(np.int64)
+    if len(t) > MAX_SAMPLES:
+        at = np.linspace(0, len(t) - 1, MAX_SAMPLES).astype(np.int64)
         t, v = t[at], v[at]
     i, j = np.triu_indices(len(t), 1)
     apart = t[j] > t[i]
@@ -124,7 +124,7 @@ def slopes_per_minute(times_s: Sequence[float], values: Sequence[float]) -> NDAr
 
 
 def trend(
-    series: Sequence[tuple[Sequence[float], Sequence[float]]], warm_up_s: float, shortest_s: float = SHORTEST_S
+    series: Sequence[tuple[Sequence[float], Sequence[float]]], warm_up_s: float, shortest_s: float = MIN_SERIES_S
 ) -> Trend | None:
     """Return the trend of one or more series (times in s, values), with pairs only within a series; None if all are
     short.
@@ -148,7 +148,7 @@ def trend(
 FLAT_MB_PER_MIN: Final = 1.0
 """Maximum slope of a process's memory that counts as flat."""
 FLAT_FDS_PER_MIN: Final = 0.5
-JUDGED: Final = ("device", "control", "replay", "learner", "supervisor")
+FLAT_ROLES: Final = ("device", "control", "replay", "learner", "supervisor")
 """Processes of the rig, whose memory must be flat; the others belong to the soak."""
 
 
@@ -163,7 +163,7 @@ class Lifetime:
     """Whether it left a summary; if all processes are killed at once, only a checkpoint remains."""
     before: ReportedCounts = field(default_factory=ReportedCounts)
     """The rig's counts at the start (a resumed run continues them)."""
-    told: ReportedCounts = field(default_factory=ReportedCounts)
+    reported: ReportedCounts = field(default_factory=ReportedCounts)
     written: int = 0
     """Number of records in the ring, from its own counter."""
     read: int = 0
@@ -183,22 +183,22 @@ class Lifetime:
     @property
     def taken_in(self) -> int:
         """Number of records that the rig read in this lifetime."""
-        return self.told.taken_in - self.before.taken_in
+        return self.reported.taken_in - self.before.taken_in
 
     @property
     def offered(self) -> int:
         """Number of experiences in this lifetime."""
-        return self.told.offered - self.before.offered
+        return self.reported.offered - self.before.offered
 
     @property
     def kept(self) -> int:
         """Number of writes in this lifetime."""
-        return self.told.kept - self.before.kept
+        return self.reported.kept - self.before.kept
 
     @property
     def error_batches(self) -> int:
         """Number of TD-error batches in this lifetime, as far as the rig reports them."""
-        return (self.told.error_batches or 0) - (self.before.error_batches or 0)
+        return (self.reported.error_batches or 0) - (self.before.error_batches or 0)
 
     @property
     def lost(self) -> int:
@@ -214,7 +214,7 @@ class FaultRecord:
     due_s: float
     at_s: float
     """Time of its injection."""
-    lasts_s: float
+    duration_s: float
     life: int
     names: list[str] = field(default_factory=list)
     """Names in events."""
@@ -228,17 +228,17 @@ class FaultRecord:
 class Ledger:
     """Ledger of a complete soak."""
 
-    lives: list[Lifetime] = field(default_factory=list)
-    happenings: list[FaultRecord] = field(default_factory=list)
+    lifetimes: list[Lifetime] = field(default_factory=list)
+    faults: list[FaultRecord] = field(default_factory=list)
     planned: int = 0
     durable_records: int = 0
     """Maximum loss in records per kill of the replay process or the rig."""
     mirrored: int = 0
     compared: int = 0
-    compared_whole: int = 0
+    compared_complete: int = 0
     mismatches: int = 0
     unexpected_ends: list[str] = field(default_factory=list)
-    untold: list[str] = field(default_factory=list)
+    unreported: list[str] = field(default_factory=list)
     """Contradictions between a run's account and its files."""
     learner_starts: int = 0
     memory: dict[str, Trend] = field(default_factory=dict)
@@ -250,14 +250,14 @@ def life_checks(life: Lifetime, durable_records: int) -> list[Check]:
     """Check the identities that must hold for one lifetime of the rig."""
     name = f"run {life.number}"
     kills = life.replay_kills + (not life.graceful)
-    told, before = life.told, life.before
+    reported, before = life.reported, life.before
     checks = [
         _equal(f"{name}: records read along, of those written", life.read, life.written),
         check_at_least(f"{name}: records written and never taken in", life.lost, 0),
         check_at_most(
             f"{name}: records written and never taken in, including dropped ones", life.lost, kills * durable_records
         ),
-        check_at_most(f"{name}: records dropped", told.dropped - before.dropped, 0),
+        check_at_most(f"{name}: records dropped", reported.dropped - before.dropped, 0),
         check_at_least(
             f"{name}: experiences produced and not offered to the memory", life.produced - life.offered, -kills
         ),
@@ -267,61 +267,61 @@ def life_checks(life: Lifetime, durable_records: int) -> list[Check]:
             kills * durable_records,
         ),
         _equal(f"{name}: experiences kept, of those offered (FIFO keeps all)", life.kept, life.offered),
-        _equal(f"{name}: experiences stored", told.stored, min(told.capacity, told.kept)),
+        _equal(f"{name}: experiences stored", reported.stored, min(reported.capacity, reported.kept)),
         check_at_most(f"{name}: policies rolled back, of those admitted", life.rolled_back, life.admitted + 1),
-        check_at_most(f"{name}: mirrors that the rig found to differ", told.mirror_mismatches, 0),
+        check_at_most(f"{name}: mirrors that the rig found to differ", reported.mirror_mismatches, 0),
     ]
     if not kills:
         missed = sum(life.missed.values())
-        checks.append(_equal(f"{name}: missed ticks, counted twice", told.missed - before.missed, missed))
-        for what, mine, theirs in (
-            ("admitted", life.admitted, told.policies_admitted),
-            ("refused", life.refused, told.policies_refused),
-            ("offered", life.admitted + life.refused, told.policies_offered),
-            ("rolled back", life.rolled_back, told.rolled_back),
+        checks.append(_equal(f"{name}: missed ticks, counted twice", reported.missed - before.missed, missed))
+        for outcome, mine, theirs in (
+            ("admitted", life.admitted, reported.policies_admitted),
+            ("refused", life.refused, reported.policies_refused),
+            ("offered", life.admitted + life.refused, reported.policies_offered),
+            ("rolled back", life.rolled_back, reported.rolled_back),
         ):
             if theirs is not None and not life.resumed:
-                checks.append(_equal(f"{name}: policies {what}, counted twice", theirs, mine))
+                checks.append(_equal(f"{name}: policies {outcome}, counted twice", theirs, mine))
     if life.graceful:
         for whose, digest in life.final_mirrors.items():
-            differs = int(digest != told.digest)
+            differs = int(digest != reported.digest)
             checks.append(_equal(f"{name}: final mirrors of the {whose} that differ from the memory", differs, 0))
     return checks
 
 
 def checks(ledger: Ledger) -> list[Check]:
     """Check everything that must balance."""
-    found = [check for life in ledger.lives for check in life_checks(life, ledger.durable_records)]
-    happenings = ledger.happenings
-    ends = [h for h in happenings if NATURES[h.kind].ends_run]
-    to_name = [h for h in ends if NATURES[h.kind].names] + [h for h in happenings if h.kind is Kind.REPLAY_KILLED]
+    found = [check for life in ledger.lifetimes for check in life_checks(life, ledger.durable_records)]
+    faults = ledger.faults
+    ends = [h for h in faults if NATURES[h.kind].ends_run]
+    to_name = [h for h in ends if NATURES[h.kind].names] + [h for h in faults if h.kind is Kind.REPLAY_KILLED]
     found += [
-        _equal("faults brought about, of those planned", len(happenings), ledger.planned),
-        _equal("faults that were not over in time", sum(h.recovered_s is None for h in happenings), 0),
+        _equal("faults brought about, of those planned", len(faults), ledger.planned),
+        _equal("faults that were not over in time", sum(h.recovered_s is None for h in faults), 0),
         _equal("faults to be named that were not", sum(not h.names for h in to_name), 0),
         _equal("faults that end the run and did not", sum(not h.ended_run for h in ends), 0),
         _equal("ends of the rig that no fault explains", len(ledger.unexpected_ends), 0),
-        _equal("losses that were not told", len(ledger.untold), 0),
+        _equal("losses that were not told", len(ledger.unreported), 0),
         check_at_least("comparisons of a mirror with the memory", ledger.compared, 1),
-        check_at_least("of them of the whole memory, by its hash", ledger.compared_whole, 1),
+        check_at_least("of them of the whole memory, by its hash", ledger.compared_complete, 1),
         _equal("mirror mismatches", ledger.mismatches, 0),
         check_at_least("mirrors that heard of the last end and were compared", _final_mirrors(ledger), 1),
     ]
-    if any(slope.spans_s >= JUDGED_S for slope in (*ledger.memory.values(), *ledger.descriptors.values())):
-        unseen = [role for role in JUDGED if role not in ledger.memory or role not in ledger.descriptors]
+    if any(slope.longest_s >= MIN_SLOPE_TIME_S for slope in (*ledger.memory.values(), *ledger.descriptors.values())):
+        unseen = [role for role in FLAT_ROLES if role not in ledger.memory or role not in ledger.descriptors]
         found.append(_equal("processes of the rig that were not followed", len(unseen), 0))
     for role, slope in ledger.memory.items():
-        if role in JUDGED and slope.spans_s >= JUDGED_S:
+        if role in FLAT_ROLES and slope.longest_s >= MIN_SLOPE_TIME_S:
             found.append(check_at_most(f"memory of {role}, MB per minute", slope.per_minute, FLAT_MB_PER_MIN))
     for role, slope in ledger.descriptors.items():
-        if role in JUDGED and slope.spans_s >= JUDGED_S:
+        if role in FLAT_ROLES and slope.longest_s >= MIN_SLOPE_TIME_S:
             found.append(check_at_most(f"file descriptors of {role}, per minute", slope.per_minute, FLAT_FDS_PER_MIN))
     return found
 
 
 def _final_mirrors(ledger: Ledger) -> int:
     """Count mirrors compared at the end of the last run, if it ended on request; an end by a fault has none."""
-    last = ledger.lives[-1] if ledger.lives else Lifetime(0)
+    last = ledger.lifetimes[-1] if ledger.lifetimes else Lifetime(0)
     return len(last.final_mirrors) if last.graceful else 0
 
 
@@ -330,10 +330,10 @@ def causes() -> tuple[str, ...]:
     return tuple(m.name.lower() for m in Miss if m is not Miss.NONE)
 
 
-def by_kind(happenings: Iterable[FaultRecord]) -> dict[Kind, list[FaultRecord]]:
+def by_kind(faults: Iterable[FaultRecord]) -> dict[Kind, list[FaultRecord]]:
     """Faults by kind, in the order of the kinds."""
     groups: dict[Kind, list[FaultRecord]] = {kind: [] for kind in Kind}
-    for h in happenings:
+    for h in faults:
         groups[h.kind].append(h)
     return {kind: group for kind, group in groups.items() if group}
 

@@ -22,8 +22,8 @@ from tests.lab.rig.run import Run
 
 EXAMPLE: Final = ROOT / "docs" / "examples" / "python-device"
 DRIVER: Final = "onrig.runtime.driver.main"
-WHO: Final[dict[str, tuple[str, ...]]] = {"loop": (CONTROL,), "driver": (DRIVER,), "both": (CONTROL, DRIVER)}
-_QUIET_S: Final = 0.05
+VICTIMS: Final[dict[str, tuple[str, ...]]] = {"loop": (CONTROL,), "driver": (DRIVER,), "both": (CONTROL, DRIVER)}
+_SETTLED_S: Final = 0.05
 
 
 class Output(NamedTuple):
@@ -48,7 +48,7 @@ class Motor:
         return [Output(*map(float, line.split())) for line in lines if line.endswith("\n")]
 
     @property
-    def drives(self) -> bool:
+    def is_driving(self) -> bool:
         """Whether it puts out a torque now."""
         outputs = self.outputs
         return bool(outputs) and outputs[-1].torque != 0.0
@@ -67,18 +67,18 @@ def motor(folder: Path) -> Iterator[Motor]:
             process.kill()
 
 
-def written(folder: Path) -> Path:
+def copy_example(folder: Path) -> Path:
     """The example's configuration and driver in a folder of their own."""
     for name in ("run.yaml", "my_motor.py"):
         shutil.copy(EXAMPLE / name, folder / name)
     return folder / "run.yaml"
 
 
-def driven_run(folder: Path, port: str, *settings: str, changed: tuple[str, str] = ("", "")) -> Run:
-    """A run of it under a steady policy, without a learner; ``changed``: words of the driver, and others for them."""
-    config = written(folder)
+def driven_run(folder: Path, port: str, *settings: str, replacement: tuple[str, str] = ("", "")) -> Run:
+    """A run of it under a steady policy, without a learner; ``replacement``: (old, new) text in the driver."""
+    config = copy_example(folder)
     driver = folder / "my_motor.py"
-    driver.write_text(driver.read_text().replace(*changed) if changed[0] else driver.read_text())
+    driver.write_text(driver.read_text().replace(*replacement) if replacement[0] else driver.read_text())
     given = [
         "realtime.priority=0",
         "realtime.lock_memory=false",
@@ -102,16 +102,16 @@ def _on_a_port(config: Path) -> RunConfig:
     return load(str(path))
 
 
-def fall_s(run: Run, controller: Motor, who: Sequence[str], signum: int) -> tuple[float, float]:
+def release_time_s(run: Run, controller: Motor, modules: Sequence[str], signum: int) -> tuple[float, float]:
     """Disturb processes of a run that drives its motor.
 
     Returns the time until the torque was gone for good, and the longest pause of the controller, in seconds.
     """
-    victims = [run.child(module) for module in who]
-    run.until(lambda: controller.drives, "the motor to be driven")
+    victims = [run.child(module) for module in modules]
+    run.until(lambda: controller.is_driving, "the motor to be driven")
     for victim in victims:
         victim.kill(signum)
-    asked_s = time.monotonic()
-    until(lambda: not controller.drives and time.monotonic() > asked_s + _QUIET_S, "the motor to be released")
-    last = controller.outputs[-1]
-    return max(last.at_s - asked_s, 0.0), last.pause_s
+    signalled_s = time.monotonic()
+    until(lambda: not controller.is_driving and time.monotonic() > signalled_s + _SETTLED_S, "the motor to be released")
+    last_output = controller.outputs[-1]
+    return max(last_output.at_s - signalled_s, 0.0), last_output.pause_s

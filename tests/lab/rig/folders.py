@@ -16,7 +16,7 @@ def row(episode: int, kind: str = "train", steps: int = STEPS) -> EpisodeRow:
     return EpisodeRow(episode, kind, steps, -1.0, -0.1, 0.5, 1.0, 0, 0, episode, 1000 * episode)
 
 
-def whole() -> FolderContents:
+def complete_folder() -> FolderContents:
     """Return a folder with four episodes and two evaluations, without losses."""
     rows = [row(1), row(2), row(2, "eval"), row(3), row(4), row(4, "eval")]
     episodes = {(r.episode, r.kind): Episode(r.steps, frozenset({r.policy_id})) for r in rows}

@@ -22,7 +22,7 @@ TWIN, CONTROL, REPLAY, LEARNER = (
 ROLES: Final = {TWIN: "device", CONTROL: "control", REPLAY: "replay", LEARNER: "learner"}
 PATIENCE_S: Final = 90.0
 """Default time limit, generous because the machine may be busy."""
-_LOOK_EVERY_S: Final = 0.005
+_POLL_S: Final = 0.005
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ class WaitTimeout(Exception):
     """Raised if a condition was not met in time, or can no longer be met."""
 
 
-class Use(NamedTuple):
+class ResourceUse(NamedTuple):
     """Resources of a process."""
 
     private_mb: float
@@ -52,7 +52,7 @@ class Process:
         """Whether it has ended (it may not have been reaped yet)."""
         return bool(select.select((self.fd,), (), (), 0)[0])
 
-    def is_sleeping(self) -> int:
+    def sleep_count(self) -> int:
         """Number of times its main thread has gone to sleep."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(status.split("\nvoluntary_ctxt_switches:")[1].split()[0])
@@ -74,10 +74,10 @@ class Process:
 
 def until(
     condition: Callable[[], T | Literal[False] | None],
-    what: str,
+    description: str,
     *processes: Process,
     limit_s: float = PATIENCE_S,
-    every_s: float = _LOOK_EVERY_S,
+    every_s: float = _POLL_S,
 ) -> T:
     """Poll until ``condition`` returns something other than None or False, and return it.
 
@@ -90,9 +90,9 @@ def until(
         if found is not None and found is not False:
             return found
         if ended:
-            raise WaitTimeout(f"process {ended[0]} ended before {what}")
+            raise WaitTimeout(f"process {ended[0]} ended before {description}")
         if time.monotonic() > limit:
-            raise WaitTimeout(f"waited {limit_s:g} s for {what}")
+            raise WaitTimeout(f"waited {limit_s:g} s for {description}")
         select.select([p.fd for p in processes], (), (), every_s)
 
 
@@ -110,11 +110,11 @@ def process_of(module: str, *arguments: str | Path) -> Iterator[Process]:
             process.close()
 
 
-def use_of(pid: int) -> Use | None:
+def use_of(pid: int) -> ResourceUse | None:
     """Return memory and open descriptors of a process; None if it has ended."""
     try:
         _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())
-        return Use((resident - shared) * _PAGE_BYTES / 2**20, len(os.listdir(f"/proc/{pid}/fd")))
+        return ResourceUse((resident - shared) * _PAGE_BYTES / 2**20, len(os.listdir(f"/proc/{pid}/fd")))
     except (OSError, IndexError, ValueError):
         return None
 

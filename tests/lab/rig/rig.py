@@ -112,7 +112,7 @@ class Rig:
         self.run_folder = folder / "run"
         self._device: subprocess.Popen[bytes] | None = None
         self._run: Run | None = None
-        self._inside: set[int] = set()
+        self._child_pids: set[int] = set()
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -125,9 +125,9 @@ class Rig:
 
     def __exit__(self, *error: object) -> None:
         with self._stack:
-            self._leave_run()
+            self._close_run()
 
-    def _leave_run(self) -> None:
+    def _close_run(self) -> None:
         if self._run is not None:
             self._run.__exit__(None, None, None)
             self._run = None
@@ -147,7 +147,7 @@ class Rig:
             )
 
     @contextmanager
-    def beside(self, output: str, *command: str | Path) -> Iterator[subprocess.Popen[bytes]]:
+    def run_program(self, output: str, *command: str | Path) -> Iterator[subprocess.Popen[bytes]]:
         """Run one of the rig's programs, and end it on exit whatever its state."""
         process = self.start(output, *command)
         try:
@@ -167,7 +167,7 @@ class Rig:
 
     def start_run(self, folder: Path, *more: str, resume: bool = False) -> Run:
         """Start a run in a folder, or resume the folder's run with its configuration."""
-        self._leave_run()
+        self._close_run()
         overrides = () if resume else (*self.settings, *more)
         port = self._wire.ports.host
         self._run = Run(folder, self.name, *overrides, port=port, resume=resume, environment=self._environment)
@@ -190,7 +190,7 @@ class Rig:
     @property
     def run_has_ended(self) -> bool:
         """Whether the supervisor and all of its last known processes are gone."""
-        return not self.running and not any(map(is_alive, self._inside))
+        return not self.running and not any(map(is_alive, self._child_pids))
 
     def pid_of(self, module: str) -> int | None:
         """Process id of one of the run's processes; None if it is not running."""
@@ -202,10 +202,10 @@ class Rig:
         if self._device is not None and self._device.poll() is None:
             found["device"] = self._device.pid
         if self.running:
-            inside = children(self.run.pid)
-            self._inside = set(inside.values())
+            child_pids = children(self.run.pid)
+            self._child_pids = set(child_pids.values())
             found["supervisor"] = self.run.pid
-            found |= {ROLES[module]: pid for module, pid in inside.items() if module in ROLES}
+            found |= {ROLES[module]: pid for module, pid in child_pids.items() if module in ROLES}
         return found
 
 
@@ -235,9 +235,9 @@ class WatchedRig(Rig):
         self.start_run(self.run_folder)
         return self
 
-    def until(self, condition: Callable[[], bool], what: str, *, limit_s: float = PATIENCE_S) -> None:
+    def until(self, condition: Callable[[], bool], description: str, *, limit_s: float = PATIENCE_S) -> None:
         """Poll every millisecond; raises WaitTimeout after ``limit_s``."""
-        until(condition, what, limit_s=limit_s, every_s=_POLL_S)
+        until(condition, description, limit_s=limit_s, every_s=_POLL_S)
 
     def until_moving(self) -> None:
         """Wait for the middle of any episode after the first, with a command in force."""
@@ -248,15 +248,15 @@ class WatchedRig(Rig):
                 return False
             since = len(self.wire.seen) - starts[-1]
             half = round(0.5 * _EPISODE_S * self.config.rate_hz)
-            return half - 20 <= since <= half + 20 and self.acts()
+            return half - 20 <= since <= half + 20 and self.is_driven()
 
         self.until(moving, "the middle of an episode")
 
-    def acts(self) -> bool:
+    def is_driven(self) -> bool:
         """Whether the newest frame shows a command of the host in force."""
         return bool(self.wire.seen) and _driven(self.wire.seen[-1].state.status)
 
-    def acts_again(self, after: int) -> bool:
+    def is_driven_again(self, after: int) -> bool:
         """Whether, from frame number ``after`` on, the host's commands act again after a safe output."""
         later = [s.status for _, s in self.wire.seen[after:]]
         safe = next((i for i, status in enumerate(later) if status & Status.SAFE), len(later))
@@ -283,12 +283,12 @@ class WatchedRig(Rig):
 
     def resume(self) -> int:
         """Run ``onrig resume`` in another terminal; returns its exit code."""
-        with self.beside("resume", "onrig.tools.cli", "resume", self.run_folder) as resume:
+        with self.run_program("resume", "onrig.tools.cli", "resume", self.run_folder) as resume:
             return resume.wait(30)
 
     def stop(self) -> tuple[int, str]:
         """Run ``onrig stop --now`` in another terminal; returns its exit code and output."""
-        with self.beside("stop", "onrig.tools.cli", "stop", self.run_folder, "--now") as stop:
+        with self.run_program("stop", "onrig.tools.cli", "stop", self.run_folder, "--now") as stop:
             code = stop.wait(PATIENCE_S)
         return code, (self.folder / "stop.out").read_text()
 
@@ -297,7 +297,7 @@ class WatchedRig(Rig):
         self.wire.mode = "carry"
         return self.start_run(self.folder / "next", "episodes=1", "task.episode_s=0.5").ended(PATIENCE_S)
 
-    def kept(self, before: list[dict[str, str]]) -> bool:
+    def data_kept(self, before: list[dict[str, str]]) -> bool:
         """Whether the ended run has kept its rows, and a checkpoint with at least their transitions."""
         if self.run.rows()[: len(before)] != before:
             return False

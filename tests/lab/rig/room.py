@@ -11,7 +11,7 @@ from typing import Final
 _GRACE_S: Final = 5.0
 
 
-def can_be_built() -> bool:
+def can_mount() -> bool:
     """Whether this user may mount in a private namespace (some kernels and containers forbid it)."""
     if shutil.which("unshare") is None or shutil.which("nsenter") is None:
         return False
@@ -22,7 +22,7 @@ def _unshare() -> list[str]:
     return ["unshare", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"]), "--mount"]
 
 
-class Room:
+class MountNamespace:
     """Context manager of a mount namespace with tmpfs of given sizes over given folders, in which programs can be
     started.
 
@@ -63,7 +63,7 @@ class Room:
                     continue
         return ballast
 
-    def __enter__(self) -> Room:
+    def __enter__(self) -> MountNamespace:
         return self
 
     def __exit__(self, *error: object) -> None:

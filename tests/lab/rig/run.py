@@ -22,7 +22,7 @@ import msgspec
 from onrig.runtime.shm.board import BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.segment import Segment, SegmentError
 from tests.lab.rig.processes import PATIENCE_S, Process, children, marked, power_cut, until
-from tests.lab.rig.room import Room
+from tests.lab.rig.room import MountNamespace
 
 _MARK: Final = "ONRIG_FAULTLAB"
 _ONRIG: Final = "import sys; sys.modules['matplotlib'] = None; from onrig.tools.cli import main; sys.exit(main())"
@@ -59,9 +59,9 @@ class PoweredRun:
         self,
         output: Path,
         *arguments: str | Path,
-        heard: bool = True,
+        keep_output: bool = True,
         environment: Mapping[str, str] | None = None,
-        room: Room | None = None,
+        room: MountNamespace | None = None,
     ) -> None:
         self._mark = f"{_MARK}={uuid.uuid4().hex}"
         name, _, value = self._mark.partition("=")
@@ -71,7 +71,7 @@ class PoweredRun:
             self._popen = subprocess.Popen(
                 [*inside, sys.executable, "-c", _ONRIG, "run", *map(str, arguments)],
                 stdin=subprocess.DEVNULL,
-                stdout=file if heard else subprocess.PIPE,
+                stdout=file if keep_output else subprocess.PIPE,
                 stderr=file,
                 env={**os.environ, **(environment or {}), name: value},
                 start_new_session=True,
@@ -132,9 +132,9 @@ class Run(PoweredRun):
         *overrides: str,
         port: str | None = None,
         resume: bool = False,
-        heard: bool = True,
+        keep_output: bool = True,
         environment: Mapping[str, str] | None = None,
-        room: Room | None = None,
+        room: MountNamespace | None = None,
         output: Path | None = None,
         arguments: Sequence[str] = (),
     ) -> None:
@@ -145,7 +145,7 @@ class Run(PoweredRun):
         if port is not None:
             words += ["--device", port]
         output = output or folder.with_name(f"{folder.name}.out")
-        super().__init__(output, *words, *arguments, heard=heard, environment=environment, room=room)
+        super().__init__(output, *words, *arguments, keep_output=keep_output, environment=environment, room=room)
         self._shared = Path("/dev/shm") if room is None else room.path("/dev/shm")
         self._seen: dict[int, tuple[str, Process]] = {}
         self._board: tuple[Segment, Board] | None = None
@@ -169,7 +169,7 @@ class Run(PoweredRun):
         """Its folder in shared memory; None if it does not exist."""
         return next(self._shared.glob(f"onrig-{self.pid}-*"), None)
 
-    def _look(self) -> None:
+    def _record_children(self) -> None:
         """Record the present children."""
         for module, pid in children(self.pid).items():
             if pid not in self._seen:
@@ -178,7 +178,7 @@ class Run(PoweredRun):
 
     def children(self) -> Mapping[str, Process]:
         """Running child processes by module."""
-        self._look()
+        self._record_children()
         return {module: process for module, process in self._seen.values() if not process.has_ended}
 
     def child(self, module: str, *, other_than: Process | None = None) -> Process:
@@ -202,9 +202,11 @@ class Run(PoweredRun):
             self._board = segment, Board(segment)
         return self._board[1][word]
 
-    def until(self, condition: Callable[[], T | Literal[False] | None], what: str, limit_s: float = PATIENCE_S) -> T:
+    def until(
+        self, condition: Callable[[], T | Literal[False] | None], description: str, limit_s: float = PATIENCE_S
+    ) -> T:
         """Wait for a condition while the run continues; raises WaitTimeout."""
-        return until(condition, what, self.process, limit_s=limit_s)
+        return until(condition, description, self.process, limit_s=limit_s)
 
     def until_ticks(self, more: int) -> None:
         """Wait for ``more`` more ticks of the loop."""
@@ -233,7 +235,7 @@ class Run(PoweredRun):
 
     def ended(self, within_s: float = PATIENCE_S) -> int:
         """Wait for the end; returns the exit code, raises WaitTimeout."""
-        self._look()
+        self._record_children()
         self.process.wait(within_s)
         return self._popen.wait(PATIENCE_S)
 

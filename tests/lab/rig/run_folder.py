@@ -86,32 +86,32 @@ class FolderContents(NamedTuple):
     """Names of files that were being written."""
 
     @property
-    def told_by_checkpoint(self) -> ReportedCounts:
+    def counts_from_checkpoint(self) -> ReportedCounts:
         """Counts of the newest checkpoint if its memory is intact, else zeros."""
         return self.checkpoint if self.checkpoint is not None and self.checkpoint.digest else ReportedCounts()
 
     @property
-    def told_by_summary(self) -> ReportedCounts | None:
+    def counts_from_summary(self) -> ReportedCounts | None:
         """Counts of the summary (writes to the memory are only in the last checkpoint); None without a summary."""
         try:
-            told = msgspec.convert(self.summary, _Summary)
+            reported = msgspec.convert(self.summary, _Summary)
         except msgspec.ValidationError:
             return None
         return ReportedCounts(
-            taken_in=told.ticks,
-            missed=told.missed_ticks,
-            offered=told.transitions,
-            kept=self.told_by_checkpoint.kept,
-            gaps=told.gaps,
-            policies_offered=told.policies.offered,
-            policies_admitted=told.policies.admitted,
-            policies_refused=told.policies.refused,
-            rolled_back=told.policies.rolled_back,
-            mirror_mismatches=told.mirror_mismatches,
-            error_batches=told.learner.error_batches,
-            digest=told.buffer.digest,
-            stored=told.buffer.stored,
-            capacity=told.buffer.capacity,
+            taken_in=reported.ticks,
+            missed=reported.missed_ticks,
+            offered=reported.transitions,
+            kept=self.counts_from_checkpoint.kept,
+            gaps=reported.gaps,
+            policies_offered=reported.policies.offered,
+            policies_admitted=reported.policies.admitted,
+            policies_refused=reported.policies.refused,
+            rolled_back=reported.policies.rolled_back,
+            mirror_mismatches=reported.mirror_mismatches,
+            error_batches=reported.learner.error_batches,
+            digest=reported.buffer.digest,
+            stored=reported.buffer.stored,
+            capacity=reported.buffer.capacity,
         )
 
 
@@ -166,7 +166,7 @@ def checkpoint_counts(config: RunConfig, folder: Path) -> ReportedCounts | None:
     manifest, memory = newest_manifest(folder), kept_memory(config, folder)
     if manifest is None:
         return None
-    told = ReportedCounts(
+    reported = ReportedCounts(
         taken_in=manifest.extra["ticks"],
         missed=manifest.extra["missed"],
         offered=manifest.counts["offered"],
@@ -175,9 +175,9 @@ def checkpoint_counts(config: RunConfig, folder: Path) -> ReportedCounts | None:
         error_batches=manifest.extra.get("error_batches"),
     )
     if memory is None:
-        return told
+        return reported
     storage = memory.storage
-    return replace(told, digest=storage.digest().hex(), stored=storage.stored, capacity=storage.capacity)
+    return replace(reported, digest=storage.digest().hex(), stored=storage.stored, capacity=storage.capacity)
 
 
 def config_of(folder: Path) -> RunConfig:
@@ -190,10 +190,10 @@ def read_folder(folder: Path, config: RunConfig) -> FolderContents:
     rows: list[EpisodeRow] = []
     rows_problem = ""
     try:
-        filed = read_rows(folder / "episodes.csv")
-        rows = filed.rows
+        table = read_rows(folder / "episodes.csv")
+        rows = table.rows
         rows_problem = (
-            f"episodes.csv ends in {filed.n_partial_bytes} bytes of half a row" if filed.n_partial_bytes else ""
+            f"episodes.csv ends in {table.n_partial_bytes} bytes of half a row" if table.n_partial_bytes else ""
         )
     except ValueError as error:
         rows_problem = str(error)
@@ -260,8 +260,8 @@ def tracebacks(folder: Path) -> list[str]:
     found: dict[str, None] = {}
     for path in sorted({*folder.parent.glob("*.out"), *folder.rglob("stderr*.log"), *folder.rglob("*.out")}):
         with contextlib.suppress(OSError):
-            said = path.read_text(errors="replace")
-            for match in _TRACEBACK.finditer(said):
-                lines = [line for line in said[match.start() :].splitlines()[1:] if line and not line.startswith(" ")]
-                found[f"{path.name}: {lines[0][:200] if lines else said[match.start() :][:200]}"] = None
+            text = path.read_text(errors="replace")
+            for match in _TRACEBACK.finditer(text):
+                lines = [line for line in text[match.start() :].splitlines()[1:] if line and not line.startswith(" ")]
+                found[f"{path.name}: {lines[0][:200] if lines else text[match.start() :][:200]}"] = None
     return list(found)

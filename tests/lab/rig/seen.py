@@ -23,7 +23,7 @@ MAX_AGE_S: Final = 0.5
 """Age of an image that a busy machine does not exceed."""
 
 
-def written(folder: Path) -> Path:
+def copy_example(folder: Path) -> Path:
     """The example in a folder of its own, with the emulated camera."""
     for file in EXAMPLE.iterdir():
         shutil.copy(file, folder / file.name)
@@ -47,12 +47,12 @@ def twin(folder: Path) -> Iterator[str]:
         yield until(lambda: link.exists() and link.read_text().strip(), "the twin", process)
 
 
-def seen_run(folder: Path, port: str, *settings: str, changed: tuple[str, str] = ("", "")) -> Run:
-    """A run of it under a steady policy, without a learner, in one long episode; ``changed``: words of the camera's
-    code, and others for them."""
-    config, code = written(folder), folder / "piped.py"
-    code.write_text(code.read_text().replace(*changed) if changed[0] else code.read_text())
+def camera_run(folder: Path, port: str, *settings: str, replacement: tuple[str, str] = ("", "")) -> Run:
+    """A run of it under a steady policy, without a learner, in one long episode; ``replacement``: (old, new) text
+    in the camera's code."""
+    config, code = copy_example(folder), folder / "piped.py"
+    code.write_text(code.read_text().replace(*replacement) if replacement[0] else code.read_text())
     policy = folder / "steady.onnx"
     policy.write_bytes(steady_policy(load("pendulum-camera")))
-    given = (*UNHURRIED, "local_learner=false", "task.episode_s=1000", f"policy={policy}", *settings)
-    return Run(folder / "run", str(config), *given, port=port, arguments=["--trust"])
+    settings_given = (*UNHURRIED, "local_learner=false", "task.episode_s=1000", f"policy={policy}", *settings)
+    return Run(folder / "run", str(config), *settings_given, port=port, arguments=["--trust"])

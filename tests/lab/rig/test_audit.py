@@ -8,54 +8,57 @@ from hypothesis import strategies as st
 from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.memory.layout import Layout
 from onrig.runtime.memory.storage import Storage
-from tests.lab.rig.audit import Observed, differing, findings, lost, unlike, unlike_policies
-from tests.lab.rig.folders import CONFIG, row, whole
+from tests.lab.rig.audit import Observed, differences, differing, findings, losses, policy_differences
+from tests.lab.rig.folders import CONFIG, complete_folder, row
 from tests.lab.rig.run_folder import Episode, FolderContents, LoggedRun, ReportedCounts
 
-OVER = Observed(ExitCode.OK)
+FINISHED = Observed(ExitCode.OK)
 
 
-def log_of(left: FolderContents) -> LoggedRun:
-    assert left.log is not None
-    return left.log
+def log_of(contents: FolderContents) -> LoggedRun:
+    assert contents.log is not None
+    return contents.log
 
 
 def without_rows(*numbers: int) -> FolderContents:
-    left = whole()
-    rows = [r for r in left.rows if r.kind == "eval" or r.episode not in numbers]
-    return left._replace(
+    contents = complete_folder()
+    rows = [r for r in contents.rows if r.kind == "eval" or r.episode not in numbers]
+    return contents._replace(
         rows=rows, checkpoint=ReportedCounts(offered=sum(r.steps for r in rows if r.kind == "train"), digest="d")
     )
 
 
-def told(left: FolderContents) -> FolderContents:
-    return left._replace(summary={**left.summary, "whole": {"complete": False, "lost": ["something"]}})
+def reported(contents: FolderContents) -> FolderContents:
+    return contents._replace(summary={**contents.summary, "whole": {"complete": False, "lost": ["something"]}})
 
 
 def test_a_complete_run_has_no_findings() -> None:
-    assert lost(whole(), CONFIG, OVER) == []
-    assert findings(whole(), CONFIG, OVER) == []
+    assert losses(complete_folder(), CONFIG, FINISHED) == []
+    assert findings(complete_folder(), CONFIG, FINISHED) == []
 
 
 DAMAGED: list[tuple[FolderContents, str]] = [
     (without_rows(2, 3), "training episodes 2-3 of 4"),
     (without_rows(4), "training episodes 4 of 4"),
     (
-        whole()._replace(rows=[*whole().rows, row(1)], checkpoint=ReportedCounts(offered=1000)),
+        complete_folder()._replace(rows=[*complete_folder().rows, row(1)], checkpoint=ReportedCounts(offered=1000)),
         "episodes 1 are there twice",
     ),
-    (whole()._replace(rows=[r for r in whole().rows if r != row(2, "eval")]), "evaluation episodes 2"),
-    (whole()._replace(rows_problem="half a row"), "half a row"),
-    (whole()._replace(checkpoint=ReportedCounts(offered=700)), "700 experiences of 800"),
-    (whole()._replace(checkpoint=None), "no checkpoint"),
-    (whole()._replace(policies=frozenset({1, 3, 4})), "policies 2 acted"),
-    (whole()._replace(log=log_of(whole())._replace(missing=3)), "lacks 3 records"),
-    (whole()._replace(log=log_of(whole())._replace(problem="no mcap")), "cannot be read: no mcap"),
-    (whole()._replace(log=log_of(whole())._replace(episodes={})), "records of episodes 1-4"),
     (
-        whole()._replace(
-            log=log_of(whole())._replace(
-                episodes={**log_of(whole()).episodes, (3, "train"): Episode(199, frozenset({3}))}
+        complete_folder()._replace(rows=[r for r in complete_folder().rows if r != row(2, "eval")]),
+        "evaluation episodes 2",
+    ),
+    (complete_folder()._replace(rows_problem="half a row"), "half a row"),
+    (complete_folder()._replace(checkpoint=ReportedCounts(offered=700)), "700 experiences of 800"),
+    (complete_folder()._replace(checkpoint=None), "no checkpoint"),
+    (complete_folder()._replace(policies=frozenset({1, 3, 4})), "policies 2 acted"),
+    (complete_folder()._replace(log=log_of(complete_folder())._replace(missing=3)), "lacks 3 records"),
+    (complete_folder()._replace(log=log_of(complete_folder())._replace(problem="no mcap")), "cannot be read: no mcap"),
+    (complete_folder()._replace(log=log_of(complete_folder())._replace(episodes={})), "records of episodes 1-4"),
+    (
+        complete_folder()._replace(
+            log=log_of(complete_folder())._replace(
+                episodes={**log_of(complete_folder()).episodes, (3, "train"): Episode(199, frozenset({3}))}
             )
         ),
         "199 steps of train episode 3, its row 200",
@@ -63,64 +66,68 @@ DAMAGED: list[tuple[FolderContents, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("left", "said"), DAMAGED, ids=[said for _, said in DAMAGED])
-def test_only_unreported_losses_are_findings(left: FolderContents, said: str) -> None:
-    (line,) = [line for line in findings(left, CONFIG, OVER) if said in line]
+@pytest.mark.parametrize(("contents", "message"), DAMAGED, ids=[message for _, message in DAMAGED])
+def test_only_unreported_losses_are_findings(contents: FolderContents, message: str) -> None:
+    (line,) = [line for line in findings(contents, CONFIG, FINISHED) if message in line]
     assert line.startswith("lost without a report (exit 0)")
-    assert findings(told(left), CONFIG, Observed(ExitCode.INCOMPLETE)) == []
+    assert findings(reported(contents), CONFIG, Observed(ExitCode.INCOMPLETE)) == []
 
 
 def test_closed_episodes_have_rows_after_any_end() -> None:
-    left = whole()._replace(summary={"exit_reason": "interrupted"})
-    assert findings(left, CONFIG, Observed(ExitCode.INTERRUPTED, closed=4)) == []
-    (line,) = findings(left, CONFIG, Observed(ExitCode.INTERRUPTED, closed=6))
+    contents = complete_folder()._replace(summary={"exit_reason": "interrupted"})
+    assert findings(contents, CONFIG, Observed(ExitCode.INTERRUPTED, closed=4)) == []
+    (line,) = findings(contents, CONFIG, Observed(ExitCode.INTERRUPTED, closed=6))
     assert "training episodes 5-6 of 6" in line
 
 
 def test_summary_and_exit_code_must_agree() -> None:
-    left = without_rows(3)
-    assert findings(told(left), CONFIG, OVER) == ["summary.json says that data are missing, and the exit code is 0"]
-    found = findings(whole(), CONFIG, Observed(ExitCode.INCOMPLETE))
+    contents = without_rows(3)
+    assert findings(reported(contents), CONFIG, FINISHED) == [
+        "summary.json says that data are missing, and the exit code is 0"
+    ]
+    found = findings(complete_folder(), CONFIG, Observed(ExitCode.INCOMPLETE))
     assert found == ["the exit code says that data are missing, and summary.json does not"]
 
 
 def test_a_wrong_count_is_found() -> None:
-    left = whole()._replace(summary={"whole": {"complete": True, "rows": {"expected": 7, "present": 7}}})
-    assert findings(left, CONFIG, OVER) == ["summary.json counts 7 rows, episodes.csv holds 6"]
+    contents = complete_folder()._replace(summary={"whole": {"complete": True, "rows": {"expected": 7, "present": 7}}})
+    assert findings(contents, CONFIG, FINISHED) == ["summary.json counts 7 rows, episodes.csv holds 6"]
 
 
 def test_missing_data_are_named() -> None:
-    left = whole()._replace(summary={"whole": {"complete": False, "lost": []}})
-    (line,) = findings(left, CONFIG, Observed(ExitCode.INCOMPLETE))
+    contents = complete_folder()._replace(summary={"whole": {"complete": False, "lost": []}})
+    (line,) = findings(contents, CONFIG, Observed(ExitCode.INCOMPLETE))
     assert line.endswith("not which")
 
 
 def test_unfinished_files_are_found() -> None:
-    left = whole()._replace(unfinished_files=["8.tmp", "9.tmp"])
-    assert findings(left, CONFIG, OVER) == ["2 files were left half-written: 8.tmp, 9.tmp"]
+    contents = complete_folder()._replace(unfinished_files=["8.tmp", "9.tmp"])
+    assert findings(contents, CONFIG, FINISHED) == ["2 files were left half-written: 8.tmp, 9.tmp"]
 
 
 def test_only_a_run_that_ends_must_leave_a_summary() -> None:
-    left = whole()._replace(summary={})
-    assert findings(left, CONFIG, OVER) == ["ended with 0 and left no summary.json"]
-    assert findings(left, CONFIG, Observed(-9)) == []
+    contents = complete_folder()._replace(summary={})
+    assert findings(contents, CONFIG, FINISHED) == ["ended with 0 and left no summary.json"]
+    assert findings(contents, CONFIG, Observed(-9)) == []
 
 
 def test_without_a_log_the_other_accounts_are_compared() -> None:
-    assert findings(whole()._replace(log=None), CONFIG, OVER) == []
+    assert findings(complete_folder()._replace(log=None), CONFIG, FINISHED) == []
 
 
 def test_a_difference_from_an_undisturbed_run_is_located() -> None:
-    other = whole()._replace(checkpoint=ReportedCounts(offered=797, digest="e"))
+    other = complete_folder()._replace(checkpoint=ReportedCounts(offered=797, digest="e"))
     other.rows[3] = row(3, steps=197)
-    assert unlike(other, whole()) == [
+    assert differences(other, complete_folder()) == [
         "episodes.csv differs: from row 4 on",
         "the memory differs: 797 experiences offered, 800 when left alone",
     ]
-    assert unlike(without_rows(4)._replace(rows=whole().rows[:4]), whole()) == ["episodes.csv differs: 4 of 6"]
-    assert unlike(whole(), whole()) == []
-    assert unlike_policies({1: b"a", 2: b"b"}, {1: b"a", 2: b"c", 3: b"d"}) == ["policies differ: 2-3"]
-    assert unlike_policies({1: b"a"}, {1: b"a"}) == []
+    assert differences(without_rows(4)._replace(rows=complete_folder().rows[:4]), complete_folder()) == [
+        "episodes.csv differs: 4 of 6"
+    ]
+    assert differences(complete_folder(), complete_folder()) == []
+    assert policy_differences({1: b"a", 2: b"b"}, {1: b"a", 2: b"c", 3: b"d"}) == ["policies differ: 2-3"]
+    assert policy_differences({1: b"a"}, {1: b"a"}) == []
 
 
 CAPACITY = 16

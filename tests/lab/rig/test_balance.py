@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.lab.endurance.schedule import Kind
 from tests.lab.rig.balance import (
-    GROWN_S,
-    JUDGED,
-    MOST,
+    FLAT_ROLES,
+    MAX_SAMPLES,
+    MIN_GROWTH_TIME_S,
     WARM_UP_S,
     FaultRecord,
     Ledger,
@@ -34,7 +34,7 @@ def life(ticks: int = 500, *, kills: int = 0, lost: int = 0, resumed: bool = Fal
     """Return a lifetime with consistent counts."""
     offered = ticks - lost - 20
     before = ReportedCounts(base, base // 9, base, base, policies_offered=0)
-    told = ReportedCounts(
+    reported = ReportedCounts(
         taken_in=base + ticks - lost,
         missed=base // 9 + 7,
         offered=base + offered,
@@ -52,7 +52,7 @@ def life(ticks: int = 500, *, kills: int = 0, lost: int = 0, resumed: bool = Fal
         exit_code=130,
         graceful=True,
         before=before,
-        told=told,
+        reported=reported,
         written=ticks,
         read=ticks,
         missed=Counter(link=4, host=3),
@@ -66,8 +66,8 @@ def life(ticks: int = 500, *, kills: int = 0, lost: int = 0, resumed: bool = Fal
 
 def balanced() -> Ledger:
     return Ledger(
-        lives=[life()],
-        happenings=[
+        lifetimes=[life()],
+        faults=[
             FaultRecord(Kind.CABLE_PULLED, 5, 5.01, 0, 1, ["link_silent"], 4.0, True, 4),
             FaultRecord(Kind.NETWORK_CUT, 10, 10.0, 2, 1, [], 2.5),
             FaultRecord(Kind.REPLAY_KILLED, 15, 15.0, 0, 1, ["restarted"], 1.0),
@@ -76,9 +76,9 @@ def balanced() -> Ledger:
         durable_records=COST,
         mirrored=480,
         compared=5,
-        compared_whole=2,
-        memory={role: Trend(0.01, 100, 1) for role in JUDGED},
-        descriptors={role: Trend(0.0, 100, 1) for role in JUDGED},
+        compared_complete=2,
+        memory={role: Trend(0.01, 100, 1) for role in FLAT_ROLES},
+        descriptors={role: Trend(0.0, 100, 1) for role in FLAT_ROLES},
     )
 
 
@@ -103,66 +103,66 @@ def test_excessive_losses_by_kills_are_reported(kills: int, beyond: int) -> None
     assert failed(life_checks(life(lost + 100, kills=kills, lost=lost), COST))
 
 
-def _told(**changes: int | str) -> Callable[[Lifetime], None]:
+def _change_reported(**changes: int | str) -> Callable[[Lifetime], None]:
     def change(one: Lifetime) -> None:
         for name, value in changes.items():
-            was = getattr(one.told, name)
-            setattr(one.told, name, was + value if isinstance(value, int) else value)
+            was = getattr(one.reported, name)
+            setattr(one.reported, name, was + value if isinstance(value, int) else value)
 
     return change
 
 
-def _own(name: str, by: int) -> Callable[[Lifetime], None]:
+def _change_own(name: str, by: int) -> Callable[[Lifetime], None]:
     return lambda one: setattr(one, name, getattr(one, name) + by)
 
 
-WRONG: dict[str, Callable[[Lifetime], None]] = {
-    "a record taken in twice": _told(taken_in=1),
-    "a record never taken in": _told(taken_in=-1),
-    "a record dropped": _told(dropped=1),
-    "a record not read along": _own("read", -1),
-    "an experience too many": _told(offered=1, kept=1, stored=0),
-    "an experience too few": _told(offered=-1, kept=-1),
-    "one offered and not kept": _told(kept=-1),
-    "one stored that is not there": _told(stored=1),
-    "a missed tick not told": _told(missed=-1),
-    "a missed tick told twice": _told(missed=1),
-    "a policy admitted unseen": _told(policies_admitted=1, policies_offered=1),
-    "a policy refused unseen": _told(policies_refused=1, policies_offered=1),
-    "a policy neither admitted nor refused": _told(policies_offered=1),
-    "more rolled back than admitted": _own("rolled_back", 5),
-    "a policy rolled back unseen": _told(rolled_back=1),
-    "a mirror the rig found to differ": _told(mirror_mismatches=1),
-    "a final mirror that differs": _told(digest="cd"),
+LIFETIME_FAULTS: dict[str, Callable[[Lifetime], None]] = {
+    "a record taken in twice": _change_reported(taken_in=1),
+    "a record never taken in": _change_reported(taken_in=-1),
+    "a record dropped": _change_reported(dropped=1),
+    "a record not read along": _change_own("read", -1),
+    "an experience too many": _change_reported(offered=1, kept=1, stored=0),
+    "an experience too few": _change_reported(offered=-1, kept=-1),
+    "one offered and not kept": _change_reported(kept=-1),
+    "one stored that is not there": _change_reported(stored=1),
+    "a missed tick not told": _change_reported(missed=-1),
+    "a missed tick told twice": _change_reported(missed=1),
+    "a policy admitted unseen": _change_reported(policies_admitted=1, policies_offered=1),
+    "a policy refused unseen": _change_reported(policies_refused=1, policies_offered=1),
+    "a policy neither admitted nor refused": _change_reported(policies_offered=1),
+    "more rolled back than admitted": _change_own("rolled_back", 5),
+    "a policy rolled back unseen": _change_reported(rolled_back=1),
+    "a mirror the rig found to differ": _change_reported(mirror_mismatches=1),
+    "a final mirror that differs": _change_reported(digest="cd"),
 }
 
 
-@pytest.mark.parametrize("wrong", WRONG)
-def test_each_imbalance_of_a_lifetime_is_reported(wrong: str) -> None:
+@pytest.mark.parametrize("imbalance", LIFETIME_FAULTS)
+def test_each_imbalance_of_a_lifetime_is_reported(imbalance: str) -> None:
     one = life()
-    WRONG[wrong](one)
+    LIFETIME_FAULTS[imbalance](one)
     assert failed(life_checks(one, COST))
 
 
-def _happens(**changes: object) -> Callable[[Ledger], None]:
-    return lambda books: books.happenings.__setitem__(0, replace(books.happenings[0], **changes))  # type: ignore[arg-type]
+def _change_fault(**changes: object) -> Callable[[Ledger], None]:
+    return lambda ledger: ledger.faults.__setitem__(0, replace(ledger.faults[0], **changes))  # type: ignore[arg-type]
 
 
-AMISS: dict[str, Callable[[Ledger], None]] = {
-    "a fault not brought about": lambda books: setattr(books, "planned", 4),
-    "a fault not over": _happens(recovered_s=None),
-    "a fault not named": _happens(names=[]),
-    "a fault that did not end the run": _happens(ended_run=False),
-    "an end that nothing explains": lambda books: books.unexpected_ends.append("run 1 ended with code 70"),
-    "a loss that was not told": lambda books: books.untold.append("run 1: lost without a report"),
-    "a mismatch": lambda books: setattr(books, "mismatches", 1),
-    "no comparison": lambda books: setattr(books, "compared", 0),
-    "no comparison of the whole": lambda books: setattr(books, "compared_whole", 0),
-    "memory that grows": lambda books: books.memory.update(replay=Trend(3.0, 100, 1)),
-    "memory that nobody followed": lambda books: books.memory.clear(),
-    "descriptors that nobody followed": lambda books: books.descriptors.clear(),
-    "descriptors that leak": lambda books: books.descriptors.update(replay=Trend(2.0, 100, 1)),
-    "a life that does not balance": lambda books: setattr(books.lives[0], "read", 1),
+LEDGER_FAULTS: dict[str, Callable[[Ledger], None]] = {
+    "a fault not brought about": lambda ledger: setattr(ledger, "planned", 4),
+    "a fault not over": _change_fault(recovered_s=None),
+    "a fault not named": _change_fault(names=[]),
+    "a fault that did not end the run": _change_fault(ended_run=False),
+    "an end that nothing explains": lambda ledger: ledger.unexpected_ends.append("run 1 ended with code 70"),
+    "a loss that was not told": lambda ledger: ledger.unreported.append("run 1: lost without a report"),
+    "a mismatch": lambda ledger: setattr(ledger, "mismatches", 1),
+    "no comparison": lambda ledger: setattr(ledger, "compared", 0),
+    "no comparison of the whole": lambda ledger: setattr(ledger, "compared_complete", 0),
+    "memory that grows": lambda ledger: ledger.memory.update(replay=Trend(3.0, 100, 1)),
+    "memory that nobody followed": lambda ledger: ledger.memory.clear(),
+    "descriptors that nobody followed": lambda ledger: ledger.descriptors.clear(),
+    "descriptors that leak": lambda ledger: ledger.descriptors.update(replay=Trend(2.0, 100, 1)),
+    "a life that does not balance": lambda ledger: setattr(ledger.lifetimes[0], "read", 1),
 }
 
 
@@ -170,23 +170,23 @@ def test_a_sound_ledger_balances() -> None:
     assert failed(checks(balanced())) == []
 
 
-@pytest.mark.parametrize("amiss", AMISS)
-def test_each_imbalance_of_the_ledger_is_reported(amiss: str) -> None:
-    books = balanced()
-    AMISS[amiss](books)
-    assert failed(checks(books))
+@pytest.mark.parametrize("imbalance", LEDGER_FAULTS)
+def test_each_imbalance_of_the_ledger_is_reported(imbalance: str) -> None:
+    ledger = balanced()
+    LEDGER_FAULTS[imbalance](ledger)
+    assert failed(checks(ledger))
 
 
 def test_a_slope_over_a_short_life_is_not_judged() -> None:
-    books = balanced()
-    books.memory["learner"] = Trend(50.0, 20, 3)
-    assert failed(checks(books)) == []
+    ledger = balanced()
+    ledger.memory["learner"] = Trend(50.0, 20, 3)
+    assert failed(checks(ledger)) == []
 
 
 def test_an_end_without_a_mirror_is_reported() -> None:
-    books = balanced()
-    books.lives[-1].final_mirrors.clear()
-    assert [check.name for check in failed(checks(books))] == ["mirrors that heard of the last end and were compared"]
+    ledger = balanced()
+    ledger.lifetimes[-1].final_mirrors.clear()
+    assert [check.name for check in failed(checks(ledger))] == ["mirrors that heard of the last end and were compared"]
 
 
 TIMES = [float(t) for t in range(120)]
@@ -218,7 +218,7 @@ def test_growth_during_warm_up_is_ignored() -> None:
     assert warm.per_minute == 0.0
 
 
-def test_a_step_from_one_process_to_the_next_is_no_slope() -> None:
+def test_a_step_from_one_process_to_the_next_is_not_a_slope() -> None:
     later = [t + 120 for t in TIMES]
     found = trend([(TIMES, [100.0] * 120), (later, [300.0] * 120)], 5.0)
     assert found is not None
@@ -231,7 +231,7 @@ def test_short_series_have_no_slope() -> None:
 
 def test_long_series_are_thinned_out() -> None:
     times = [float(t) for t in range(5000)]
-    assert len(slopes_per_minute(times, times)) == MOST * (MOST - 1) // 2
+    assert len(slopes_per_minute(times, times)) == MAX_SAMPLES * (MAX_SAMPLES - 1) // 2
     assert set(slopes_per_minute(times, times).round(9).tolist()) == {60.0}
 
 
@@ -243,7 +243,10 @@ def test_growth_is_that_of_the_last_tenth_over_the_first_after_the_warm_up() -> 
     assert abs(found - 18.0) < 0.2
 
 
-def test_a_peak_or_a_short_lifetime_is_no_growth() -> None:
+def test_a_peak_or_a_short_lifetime_is_not_growth() -> None:
     times = [float(t) for t in range(220)]
     assert grown_mb(times, [900.0 if t == 215 else 100.0 for t in times]) == 0.0
-    assert grown_mb(times[: int(WARM_UP_S + GROWN_S) - 1], [1.0] * int(WARM_UP_S + GROWN_S - 1)) is None
+    assert (
+        grown_mb(times[: int(WARM_UP_S + MIN_GROWTH_TIME_S) - 1], [1.0] * int(WARM_UP_S + MIN_GROWTH_TIME_S - 1))
+        is None
+    )

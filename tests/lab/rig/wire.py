@@ -42,7 +42,7 @@ class Ports(msgspec.Struct, frozen=True):
     host: str
 
 
-class Seen(NamedTuple):
+class TimedState(NamedTuple):
     """A state frame, and its time at the device's end of the wire (monotonic ns)."""
 
     at_ns: int
@@ -64,7 +64,7 @@ class Wire(threading.Thread):
         self.mode: Mode = "carry"
         self.still_to_lose = 0
         """State frames."""
-        self.seen: list[Seen] = []
+        self.seen: list[TimedState] = []
         self._keep = keep
         self._layout = StateLayout(n_sensors, n_actuators)
         self._reader = FrameReader()
@@ -114,7 +114,7 @@ class Wire(threading.Thread):
             wire = encode_frame(body)
             if body[0] == MessageType.STATE:
                 if self._keep:
-                    self.seen.append(Seen(now, self._layout.decode(body)))
+                    self.seen.append(TimedState(now, self._layout.decode(body)))
                 if self.still_to_lose > 0:
                     self.still_to_lose -= 1
                     continue
@@ -156,7 +156,7 @@ def _raw_pty() -> tuple[int, int]:
     return master, slave
 
 
-def device_time_us(seen: list[Seen], at_ns: int, transit_ns: int) -> float:
+def device_time_us(seen: list[TimedState], at_ns: int, transit_ns: int) -> float:
     """Convert a host time to the device's clock, using the frames with the least delay.
 
     ``transit_ns`` is the minimum time between a frame's sample and its arrival.
@@ -165,7 +165,7 @@ def device_time_us(seen: list[Seen], at_ns: int, transit_ns: int) -> float:
     return (at_ns - offset_ns) / 1000
 
 
-def safe_since_us(seen: list[Seen], after_us: float, period_us: int, safe: Sequence[float]) -> float | None:
+def safe_since_us(seen: list[TimedState], after_us: float, period_us: int, safe: Sequence[float]) -> float | None:
     """Return the device time after ``after_us`` at which the safe output took effect; None if no frame proves it.
 
     If a period starts with another output, the switch occurred at tau; if it starts with the safe one, at its beginning

@@ -1,4 +1,4 @@
-"""Random batches of experiences for the tests of algorithms that learn from their own policies; their parameters."""
+"""Random batches for the tests of algorithms that learn from their own policies; their parameters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onrig.learner.algorithms.on_policy import OnPolicy, PolicyBatch
 
 
 def make_policy_batch(algorithm: OnPolicy, seeds: list[int], n: int, m: int, K: int = 1, T: int = 32) -> PolicyBatch:
-    """Let the policies act on random observations; each trial's numbers are its seed's alone."""
+    """Let the policies act on random observations; each trial's random numbers depend only on its seed."""
 
     def random(*shape: int) -> NDArray[np.float64]:
         return np.stack([np.random.default_rng([seed, len(shape), *shape]).standard_normal(shape) for seed in seeds])

@@ -33,11 +33,11 @@ TEST_RIG = Rig(
     actuators=(Actuator("a0", "V", 1e-3, -3.0, 3.0), Actuator("a1", "A", 1e-3, 0.0, 0.6)),
     observations=tuple(Observation(f"o{i}", "m", -2.0, 4.0) for i in range(3)),
 )
-"""A rig of as many observations and actions as ``RandomMemory`` has."""
+"""A rig with as many observations and actions as ``RandomMemory``."""
 
 
 class RandomMemory:
-    """A memory of ``CAPACITY`` random experiences for each of S trials, in episodes of ``EPISODE``, its own."""
+    """A memory of ``CAPACITY`` random experiences for each of S trials, in episodes of ``EPISODE`` steps."""
 
     def __init__(
         self, trials: int, n: int = 3, m: int = 2, *, first_trial: int = 0, has_terminations: bool = True
@@ -86,12 +86,12 @@ class RandomMemory:
         return Window(chain.slots, observations, chain.is_present)
 
     def add_all(self) -> None:
-        """Tell that all slots were written."""
+        """Report all slots as written."""
         for trial in range(len(self.reward)):
             self.notes.on_write(trial, np.arange(CAPACITY))
 
     def draws(self, updates: int, batch: int, *, only_update: int | None = None) -> Minibatches:
-        """Minibatches (K, S, B), or the one of these with this number, the same in a trial whatever is beside it."""
+        """Minibatches (K, S, B), or the one with this number; a trial's are the same whatever the other trials are."""
         update_indices = range(updates) if only_update is None else [only_update]
         return self.gather(
             np.stack([np.random.default_rng(k).permutation(CAPACITY)[None, :batch] for k in update_indices]).repeat(
@@ -107,7 +107,7 @@ def make_algorithm(
     first_trial: int = 0,
     dtype: DTypeLike = np.float32,
 ) -> ReferAlgorithm:
-    """An algorithm that learns from a memory; the trials have seeds from ``first_trial`` on."""
+    """An algorithm that learns from a memory; the trials have the seeds from ``first_trial``."""
     name = section.pop("algorithm") if "algorithm" in section else "ddpg"
     settings_fields: dict[str, Any] = {"algorithm": name, name: {"batch": 8, "reward_scale": 1.0, **section}}
     settings = msgspec.convert(

@@ -43,7 +43,7 @@ def _acer(memory: RandomMemory, **section: Any) -> Acer:
 
 
 def _out(layers: list[tuple[Array, Array]], x: Array) -> tuple[Array, Array]:
-    """Outputs of a network with softsign units, and the last of these with a 1 behind them."""
+    """Outputs of a network with softsign units, and its last hidden units with a 1 appended."""
     for weight, bias in layers[:-1]:
         x = x @ weight + bias
         x = x / (1.0 + np.abs(x))
@@ -84,7 +84,7 @@ def _projected_by_tape(g: Array, k: Array, delta: float) -> Array:
     return evaluate(stack, g, k)[0]
 
 
-def test_steps_stay_within_the_trust_region_and_those_that_did_are_unchanged() -> None:
+def test_steps_stay_within_the_trust_region_and_smaller_ones_are_unchanged() -> None:
     rng = np.random.default_rng(0)
     g, k = rng.standard_normal((2, 500, 4))
     z = _projected_by_tape(g, k, 0.3)
@@ -92,14 +92,14 @@ def test_steps_stay_within_the_trust_region_and_those_that_did_are_unchanged() -
     assert 0.2 < (alignment > 0.3).mean() < 0.8
     assert ((k * z).sum(-1) <= 0.3 + 1e-12).all()
     assert np.array_equal(z[alignment <= 0.3], g[alignment <= 0.3])
-    # The nearest of those allowed: no other on the boundary is closer.
+    # The nearest permitted one: no other on the boundary is closer.
     alternatives = z + 0.1 * rng.standard_normal((500, 4))
     is_allowed = ((k * alternatives).sum(-1) <= 0.3) & (alignment > 0.3)
     assert (np.linalg.norm(alternatives - g, axis=-1) >= np.linalg.norm(z - g, axis=-1))[is_allowed].all()
     assert np.array_equal(_projected_by_tape(g, np.zeros_like(k), 0.3), g)
 
 
-def test_segments_lie_one_behind_the_other_and_each_counts_by_its_weight_whatever_its_length() -> None:
+def test_segments_follow_one_another_and_each_is_weighted_regardless_of_its_length() -> None:
     slots = np.array([[[3, 4, 4], [7, 8, 9]], [[5, 5, 5], [1, 1, 1]]])
     is_present = np.array([[[1, 1, 0], [1, 1, 1]], [[1, 0, 0], [1, 0, 0]]], np.bool_)
     steps = lay_out(Chain(slots, is_present), np.array([[4, 7], [5, 1]]), np.array([[1.0, 2.0], [3.0, 1.0]]), 4)
@@ -218,7 +218,7 @@ def test_every_gradient_is_that_of_the_paper(m: int) -> None:
             np.testing.assert_allclose(np.asarray(state_after[key], np.float64), expected_average, rtol=1e-5, atol=1e-7)
 
 
-def test_all_of_a_segment_is_noted() -> None:
+def test_every_experience_of_a_segment_is_noted() -> None:
     memory = RandomMemory(1)
     acer = _acer(memory, policy_lr=0.1)
     acer.update(memory.draws(1, 6))
@@ -245,6 +245,6 @@ def test_it_learns_the_best_action_and_its_value() -> None:
     acer.update(memory.draws(80, 16))
     mean, std = (float(part.mean()) for part in acer.distribution(memory.observation))
     assert 0.1 < mean < 0.4
-    assert std < 0.43  # less spread pays here
+    assert std < 0.43  # less spread is rewarded here
     value = acer._values(memory.observation).mean()
     assert abs(float(value) + 4.0 * (std**2 + (mean - 0.3) ** 2)) < 0.2

@@ -33,7 +33,7 @@ def _make_algorithm(name: str, **changes: Any) -> Ppo | Trpo:
 
 @BOTH_ALGORITHMS
 @pytest.mark.parametrize("uses_filter", [True, False])
-def test_its_model_has_the_distribution_that_torch_has_and_is_admitted(name: str, uses_filter: bool) -> None:
+def test_its_model_has_torchs_distribution_and_is_admitted(name: str, uses_filter: bool) -> None:
     algorithm = _make_algorithm(name, filter=uses_filter)
     for i in range(3):
         algorithm.learn(make_policy_batch(algorithm, [i], N_OBS, M_ACT, T=T), 1.0)
@@ -63,7 +63,7 @@ def test_advantages_and_targets_are_the_double_sum_over_the_rest_of_the_episode(
     changes = {"gamma": gamma, "gae_lambda": lam, "reward_scale": scale, "actors": K, "steps": K * T}
     algorithm = _make_algorithm(name, filter=False, **changes)
     batch = make_policy_batch(algorithm, [1], N_OBS, M_ACT, K, T)
-    # Where an episode ends by its time limit, the value is that of its own last state.
+    # If an episode ends by its time limit, the value is that of its own last state.
     batch = batch._replace(next_observation=np.random.default_rng(2).standard_normal(batch.observation.shape))
     statistics = algorithm._compute_statistics(batch)
     assert batch.terminated[0, :, :-1].any(axis=1).all()
@@ -94,7 +94,7 @@ def test_advantages_and_targets_are_the_double_sum_over_the_rest_of_the_episode(
 
 
 @BOTH_ALGORITHMS
-def test_recorded_densities_take_the_place_of_its_own(name: str) -> None:
+def test_recorded_densities_replace_its_own(name: str) -> None:
     recorded_log_pi = []
     for shift in (None, 0.0, -1.0):
         algorithm = _make_algorithm(name)
@@ -107,7 +107,7 @@ def test_recorded_densities_take_the_place_of_its_own(name: str) -> None:
 
 
 @BOTH_ALGORITHMS
-def test_the_policy_learns_nothing_from_actions_that_were_not_its_own_but_the_value_does(name: str) -> None:
+def test_only_the_value_learns_from_actions_that_the_policy_did_not_choose(name: str) -> None:
     algorithm = _make_algorithm(name)
     batch = make_policy_batch(algorithm, [1], N_OBS, M_ACT, T=T)
     policy, value = policies(algorithm), value_parameters(algorithm)

@@ -1,4 +1,4 @@
-"""SAC's descendants compared with plain torch in float64."""
+"""The descendants of SAC, compared with plain torch in float64."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _sac(config: SacConfig, seeds: tuple[int, ...] = (3, 4), dtype: type[np.floa
 
 
 def _draw_randomness(config: SacConfig, stream: np.random.Generator) -> CriticRandomness:
-    """The next update's random numbers."""
+    """Random numbers of the next update."""
     noise, options = stream.standard_normal((2, B, M)), config.resolved_options
     n, m = options.critics, options.subset
     subset = np.argsort(stream.random(n))[:m].tolist() if m < n else list(range(n))
@@ -51,7 +51,7 @@ def _draw_randomness(config: SacConfig, stream: np.random.Generator) -> CriticRa
 def test_updates_equal_those_of_autograd(name: str) -> None:
     config = SECTIONS[name]
     sac = _sac(config, dtype=np.float64)
-    # Some steps first, so that targets differ from the critics and moments from 0.
+    # First some steps, so that targets differ from the critics and moments from 0.
     sac.update(minibatches(np.random.default_rng(5), (20, 2, B), N, M))
     state_before = sac.state()
     data = minibatches(np.random.default_rng(6), (3, 2, B), N, M)
@@ -70,12 +70,12 @@ def test_updates_equal_those_of_autograd(name: str) -> None:
 
 
 @EACH_SECTION
-def test_a_trial_among_others_one_update_at_a_time_is_what_it_is_alone_and_restored(name: str) -> None:
+def test_a_trial_updated_among_others_equals_the_trial_updated_alone_one_step_at_a_time_and_restored(name: str) -> None:
     config, data = SECTIONS[name], minibatches(np.random.default_rng(0), (7, 3, B), N, M)
     joint, single = _sac(config, (1, 2, 3)), _sac(config, (2,))
     td = joint.update(data).td
     for k in range(7):
-        if k == 4:  # another that continues from its state
+        if k == 4:  # another one that continues from its state
             state, single = single.state(), _sac(config, (9,))
             single.restore(state)
         assert np.array_equal(single.update(select_minibatch(select_trial(data, 1), k)).td[0, 0], td[k, 1])
@@ -93,7 +93,7 @@ def test_every_subset_of_critics_is_as_likely_and_the_others_are_excluded() -> N
     np.testing.assert_allclose(counts, 5000, atol=5 * 65)  # 5 standard deviations
 
 
-def test_a_subset_of_more_critics_than_there_are_is_named() -> None:
+def test_a_subset_larger_than_the_number_of_critics_is_refused() -> None:
     (problem,) = SacConfig(critics=3, subset=4).problems()
     assert problem == ("subset", "expected at most the 3 critics, got 4")
     with pytest.raises(msgspec.ValidationError):

@@ -41,7 +41,7 @@ def test_gradients_and_td_errors_equal_autograd(network: str, n: int, m: int, ba
     config = msgspec.convert({"network": network, "batch": batch, "reward_scale": 0.1}, DdpgConfig)
     ddpg = _ddpg(config, n, m, (3, 4), np.float64)
     rng = np.random.default_rng(5)
-    # Some steps first, so that targets differ from the online networks and outputs are no longer tiny.
+    # First some steps, so that targets differ from the online networks and outputs are no longer tiny.
     ddpg.update(minibatches(rng, (40, 2, batch), n, m))
     data = minibatches(rng, (1, 2, batch), n, m, weighted=weighted)
     actual = gradients(ddpg, data)
@@ -55,7 +55,7 @@ def test_gradients_and_td_errors_equal_autograd(network: str, n: int, m: int, ba
 
 @pytest.mark.parametrize("m", [1, 4])
 @pytest.mark.parametrize("batch", [16, 5])
-def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(m: int, batch: int) -> None:
+def test_a_trial_is_bit_identical_among_others_and_alone(m: int, batch: int) -> None:
     config = DdpgConfig(batch=batch)
     data = minibatches(np.random.default_rng(0), (200, 3, batch), 2, m)
     joint = _ddpg(config, 2, m, (10, 11, 12))
@@ -72,7 +72,7 @@ def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(m: int, batc
             )
 
 
-def test_updates_at_once_equal_updates_one_by_one() -> None:
+def test_batched_updates_equal_single_updates() -> None:
     data = minibatches(np.random.default_rng(0), (20, 2, 16), 2, 1)
     batched, sequential = (_ddpg(DdpgConfig(), 2, 1, (1, 2)) for _ in range(2))
     td = batched.update(data).td
@@ -94,7 +94,7 @@ def test_importance_weights_change_the_critic_gradient_only() -> None:
     assert np.array_equal(2.0 * single_gradients["critic"], double_gradients["critic"])
 
 
-def test_termination_takes_the_bootstrap_away() -> None:
+def test_termination_removes_the_bootstrap() -> None:
     config = DdpgConfig(reward_scale=1.0)
     ddpg = _ddpg(config, 2, 1)
     data = minibatches(np.random.default_rng(0), (1, 1, 16), 2, 1)
@@ -113,7 +113,7 @@ def test_termination_takes_the_bootstrap_away() -> None:
     assert ddpg.updates == 0
 
 
-def test_targets_follow_by_tau() -> None:
+def test_targets_follow_at_rate_tau() -> None:
     ddpg = _ddpg(DdpgConfig(tau=0.25), 2, 1, dtype=np.float64)
     state_before = ddpg.state()
     ddpg.update(minibatches(np.random.default_rng(0), (1, 1, 16), 2, 1))
@@ -124,7 +124,7 @@ def test_targets_follow_by_tau() -> None:
         assert not np.array_equal(vectors(state_before, net), vectors(state_after, net))
 
 
-def test_a_restored_learner_goes_on_bit_for_bit() -> None:
+def test_a_restored_learner_continues_bit_for_bit() -> None:
     data = minibatches(np.random.default_rng(0), (30, 2, 16), 2, 4)
     ddpg = _ddpg(DdpgConfig(), 2, 4, (1, 2))
     ddpg.update(data)
@@ -162,7 +162,7 @@ def test_the_policy_is_the_exported_actor() -> None:
         np.testing.assert_allclose(ddpg.policy(observation)[trial], expected, atol=1e-6)
 
 
-def test_actors_and_critics_draw_from_the_stream_of_their_trial_alone() -> None:
+def test_actors_and_critics_draw_only_from_the_stream_of_their_trial() -> None:
     state = _ddpg(DdpgConfig(), 2, 1, (5, 6)).state()
     actor, critic = layouts(DdpgConfig(), 2, 1)
     assert vectors(state, "actor").shape == (2, sum((i + 1) * o for i, o in actor))

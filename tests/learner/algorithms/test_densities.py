@@ -13,7 +13,7 @@ def _tensor_of(*values: float) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def test_the_density_of_several_actions_integrates_to_one_and_is_that_of_the_normal_law() -> None:
+def test_the_density_of_several_actions_is_normal_and_integrates_to_one() -> None:
     grid = torch.linspace(-6.0, 6.0, 4001, dtype=torch.float64)
     density = log_density(grid[:, None], _tensor_of(0.3), _tensor_of(0.7)).exp()
     assert float(torch.trapezoid(density, grid)) == pytest.approx(1.0, abs=1e-12)
@@ -25,9 +25,7 @@ def test_the_density_of_several_actions_integrates_to_one_and_is_that_of_the_nor
 
 
 @pytest.mark.parametrize(("p", "q"), [((0.2, 0.3), (-0.5, 0.8)), ((0.0, 1.5), (0.4, 0.6))])
-def test_the_divergence_is_that_of_quadrature_in_both_directions(
-    p: tuple[float, float], q: tuple[float, float]
-) -> None:
+def test_the_divergence_equals_quadrature_in_both_directions(p: tuple[float, float], q: tuple[float, float]) -> None:
     grid = torch.linspace(-15.0, 15.0, 60_001, dtype=torch.float64)
     for (mean, std), (other_mean, other_std) in ((p, q), (q, p)):
         log_density_p, log_density_q = (
@@ -39,7 +37,7 @@ def test_the_divergence_is_that_of_quadrature_in_both_directions(
 
 
 @pytest.mark.parametrize("m", [1, 6, 17])
-def test_between_the_ends_of_a_tanh_it_is_fifty_per_action(m: int) -> None:
+def test_between_the_ends_of_a_tanh_the_divergence_is_fifty_per_action(m: int) -> None:
     std = torch.full((m,), 0.2, dtype=torch.float64)
     assert float(kl_divergence(torch.ones(m), std, -torch.ones(m), std)) == pytest.approx(50.0 * m)
 

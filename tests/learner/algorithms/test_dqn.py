@@ -44,7 +44,7 @@ def _minibatches(seed: int, shape: tuple[int, int, int], n: int = 2, *, weighted
 def test_gradients_and_td_errors_equal_autograd(network: str, n: int, levels: int, batch: int, weighted: bool) -> None:
     settings = {"network": network, "levels": levels, "batch": batch, "reward_scale": 0.1, "target_every": 25}
     dqn = _dqn(msgspec.convert(settings, DqnConfig), n, (3, 4), np.float64)
-    # Some steps first, so that targets differ from the online networks and outputs are no longer tiny.
+    # First some steps, so that targets differ from the online networks and outputs are no longer tiny.
     dqn.update(_minibatches(5, (40, 2, batch), n))
     data = _minibatches(6, (1, 2, batch), n, weighted=weighted)
     gradient = gradients(dqn, data)["network"]
@@ -56,7 +56,7 @@ def test_gradients_and_td_errors_equal_autograd(network: str, n: int, levels: in
 
 @pytest.mark.parametrize(("network", "updates"), [("small", 250), ("ddpg_original", 15)])
 @pytest.mark.parametrize("batch", [16, 5])
-def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(network: str, updates: int, batch: int) -> None:
+def test_a_trial_is_bit_identical_among_others_and_alone(network: str, updates: int, batch: int) -> None:
     config = msgspec.convert({"network": network, "batch": batch}, DqnConfig)
     data = _minibatches(0, (updates, 3, batch))
     joint = _dqn(config, seeds=(10, 11, 12))
@@ -74,7 +74,7 @@ def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(network: str
             )
 
 
-def test_updates_at_once_equal_updates_one_by_one() -> None:
+def test_batched_updates_equal_single_updates() -> None:
     data = _minibatches(0, (20, 2, 16))
     batched, sequential = (_dqn(DqnConfig(target_every=7), seeds=(1, 2)) for _ in range(2))
     td = batched.update(data).td
@@ -91,7 +91,7 @@ def test_importance_weights_scale_the_gradient() -> None:
     assert np.array_equal(2.0 * gradients(dqn, data)["network"], double_gradients["network"])
 
 
-def test_termination_takes_the_bootstrap_away() -> None:
+def test_termination_removes_the_bootstrap() -> None:
     config = DqnConfig(reward_scale=1.0)
     data = _minibatches(0, (1, 1, 16))
     terminated, not_terminated = (replace(data, terminated=np.full((1, 1, 16), end)) for end in (True, False))
@@ -103,7 +103,7 @@ def test_termination_takes_the_bootstrap_away() -> None:
     assert not np.array_equal(td[2], td[3])
 
 
-def test_targets_stand_still_until_they_are_copied() -> None:
+def test_targets_are_constant_until_they_are_copied() -> None:
     dqn = _dqn(DqnConfig(target_every=20))
     initial_vectors = vectors(dqn.state(), "network")
     dqn.update(_minibatches(0, (19, 1, 16)))
@@ -116,8 +116,8 @@ def test_targets_stand_still_until_they_are_copied() -> None:
     assert np.array_equal(vectors(dqn.state(), "target_network"), target_vectors)
 
 
-def test_decoupled_decay_shrinks_weights_that_get_no_gradient() -> None:
-    # Rewards of 0 on a network of zeros but for one weight that leads nowhere: decay is all that moves it.
+def test_decoupled_decay_shrinks_weights_without_gradient() -> None:
+    # Rewards of 0 on a network of zeros except one weight without effect: only decay changes it.
     dqn = _dqn(DqnConfig(weight_decay=0.5, lr=0.1), dtype=np.float64)
     state = dqn.state()
     vector = np.zeros_like(vectors(state, "network"))
@@ -129,7 +129,7 @@ def test_decoupled_decay_shrinks_weights_that_get_no_gradient() -> None:
     assert np.count_nonzero(vectors_after) == 1
 
 
-def test_a_restored_learner_goes_on_bit_for_bit() -> None:
+def test_a_restored_learner_continues_bit_for_bit() -> None:
     config = DqnConfig(target_every=25)
     data = _minibatches(0, (30, 2, 16))
     dqn = _dqn(config, seeds=(1, 2))
@@ -160,13 +160,13 @@ def test_minibatches_of_another_shape_are_refused() -> None:
     assert dqn.updates == 0
 
 
-def test_the_policy_takes_the_best_level_and_of_equals_the_lowest() -> None:
+def test_the_policy_takes_the_best_level_and_the_lowest_of_equals() -> None:
     dqn = _dqn(DqnConfig(levels=5), dtype=np.float64)
     state = dqn.state()
     for best, action in (((), -1.0), ((3,), 0.5), ((2, 4), 0.0), ((0, 1, 2, 3, 4), -1.0)):
         vector = np.zeros_like(vectors(state, "network"))
         for level in best:
-            vector[0, -5 + level] = 1.0  # the output layer's biases end the vector
+            vector[0, -5 + level] = 1.0  # the biases of the output layer are at the end of the vector
         dqn.restore(replace_vectors(state, "network", vector))
         assert np.array_equal(dqn.policy(np.ones((1, 3, 2))), np.full((1, 3, 1), action))
 
@@ -178,7 +178,7 @@ def test_a_diverged_network_has_no_best_level() -> None:
     assert np.isnan(dqn.policy(np.ones((1, 3, 2)))).all()
 
 
-def test_negative_values_of_all_levels_are_compared_as_they_are() -> None:
+def test_negative_values_of_all_levels_are_compared_correctly() -> None:
     dqn = _dqn(DqnConfig(levels=5, reward_scale=1.0, gamma=0.5), dtype=np.float64)
     state = dqn.state()
     vector = np.zeros_like(vectors(state, "network"))
@@ -191,7 +191,7 @@ def test_negative_values_of_all_levels_are_compared_as_they_are() -> None:
 
 
 @given(levels=st.integers(2, 40), data=st.data())
-def test_every_action_counts_as_its_nearest_level(levels: int, data: st.DataObject) -> None:
+def test_every_action_maps_to_its_nearest_level(levels: int, data: st.DataObject) -> None:
     values = np.linspace(-1, 1, levels)
     assert np.array_equal(nearest_level(values.astype(np.float32), levels), np.arange(levels))
     action = data.draw(st.floats(-1.5, 1.5))
@@ -199,11 +199,11 @@ def test_every_action_counts_as_its_nearest_level(levels: int, data: st.DataObje
     assert distance[nearest_level(np.array([action]), levels)[0]] == pytest.approx(distance.min(), abs=1e-12)
 
 
-def test_an_action_half_way_counts_as_the_lower_level() -> None:
+def test_an_action_half_way_maps_to_the_lower_level() -> None:
     assert nearest_level(np.array([-0.5, 0.5]), 3).tolist() == [0, 1]
 
 
-def test_a_trial_draws_from_its_own_stream_alone() -> None:
+def test_a_trial_draws_only_from_its_own_stream() -> None:
     state = _dqn(DqnConfig(), seeds=(5, 6)).state()
     assert vectors(state, "network").shape == (2, 4035)
     single = _dqn(DqnConfig(), seeds=(6,)).state()

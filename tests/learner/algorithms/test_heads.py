@@ -23,7 +23,7 @@ HEADS = {
 }
 
 
-def test_they_have_as_many_outputs_as_the_paper_says() -> None:
+def test_heads_have_as_many_outputs_as_in_the_paper() -> None:
     assert (quadratic_outputs(17), gaussian_outputs(17)) == (153, 35)
 
 
@@ -36,7 +36,7 @@ def _softplus(x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("m", [1, 3])
-def test_a_quadratic_is_that_of_its_matrix_and_greatest_at_the_mean(m: int) -> None:
+def test_a_quadratic_is_given_by_its_matrix_and_greatest_at_the_mean(m: int) -> None:
     rng = np.random.default_rng(m)
     action, mean, outputs = (rng.standard_normal((4, k)) for k in (m, m, quadratic_outputs(m)))
 
@@ -75,11 +75,11 @@ def _assert_within_errors(name: str, draws: int) -> None:
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_the_expectation_is_that_of_draws(name: str) -> None:
+def test_the_expectation_matches_draws(name: str) -> None:
     _assert_within_errors(name, 20_000)
 
 
 @pytest.mark.study
 @pytest.mark.parametrize("name", HEADS)
-def test_the_expectation_is_that_of_many_draws(name: str) -> None:
+def test_the_expectation_matches_many_draws(name: str) -> None:
     _assert_within_errors(name, 1_000_000)

@@ -78,7 +78,7 @@ def _reference_data(batches: Minibatches, trial: int, image: Image) -> Data:
 
 
 def _torch_net(p: Tensors, net: str, x: torch.Tensor, image: Image) -> torch.Tensor:
-    """Linear outputs of convolutions of the first columns, joined by the others, and of dense layers."""
+    """Linear outputs of convolutions of the image columns, joined by the other columns, and of dense layers."""
     (rows, columns), frames = image.size, image.frames
     images, other_signals = x[:, : rows * columns * frames], x[:, rows * columns * frames :]
     y = images.reshape(-1, rows, columns, frames).permute(0, 3, 1, 2)
@@ -108,7 +108,7 @@ class _TorchSac(TorchSac):
 
 
 @pytest.mark.parametrize("image", [SMALL_IMAGE, Image((4, 5), 3)])
-def test_the_gradients_of_td3_are_those_of_torch(image: Image) -> None:
+def test_the_gradients_of_td3_equal_torchs(image: Image) -> None:
     config = msgspec.structs.replace(TD3, images=image, lr=1e-3)
     td3 = Td3(config, image.packed_values, 2, [np.random.default_rng(s) for s in (3, 4)], dtype=np.float64)
     state_before, batches = td3.state(), _data(6, (1, 2, 5), image, 2)
@@ -144,7 +144,7 @@ def test_the_gradients_of_td3_are_those_of_torch(image: Image) -> None:
 
 
 @pytest.mark.parametrize("changes", [{}, {"critics": 3, "subset": 3, "actor_value": "mean", "delay": 2}])
-def test_updates_of_sac_are_those_of_torch(changes: dict[str, Any]) -> None:
+def test_the_updates_of_sac_equal_torchs(changes: dict[str, Any]) -> None:
     config = msgspec.structs.replace(SAC, **changes)
     sac = Sac(config, SMALL_IMAGE.packed_values, 2, [np.random.default_rng(0)], dtype=np.float64)
     for k in range(4):
@@ -177,7 +177,7 @@ def test_trials_and_minibatches_are_independent_bit_for_bit(name: str, config: A
 
 
 @pytest.mark.parametrize(("name", "config"), CASES)
-def test_exported_policies_act_as_the_algorithm_does_and_are_admitted(name: str, config: AlgorithmConfig) -> None:
+def test_exported_policies_act_like_the_algorithm_and_are_admitted(name: str, config: AlgorithmConfig) -> None:
     settings, image = LearnerSettings(name, **{name: config}), _image(config)
     algorithm = algorithm_for(settings, image.packed_values, 1, [np.random.default_rng(1)])
     algorithm.update(_data(0, (20, 1, 5), image))
@@ -216,7 +216,7 @@ def _contract(image: Image, behaviour: str = DETERMINISTIC) -> PolicyContract:
     return PolicyContract("rig", observations, actions, 50.0, 7, "", 0, behaviour=behaviour, format=format_version)
 
 
-def test_values_beyond_the_range_count_as_its_ends_and_parts_of_a_pixel_as_none() -> None:
+def test_values_out_of_range_count_as_its_ends_and_fractions_of_a_pixel_are_dropped() -> None:
     td3 = Td3(TD3, SMALL_IMAGE.packed_values, 1, [np.random.default_rng(1)])
     session = PolicySession(td3.policy_graph(0, _contract(SMALL_IMAGE)))
 
@@ -232,7 +232,7 @@ def test_values_beyond_the_range_count_as_its_ends_and_parts_of_a_pixel_as_none(
 
 
 @pytest.mark.parametrize(("name", "config"), CASES)
-def test_observations_that_do_not_hold_the_images_are_refused(name: str, config: AlgorithmConfig) -> None:
+def test_observations_without_the_images_are_refused(name: str, config: AlgorithmConfig) -> None:
     settings, image = LearnerSettings(name, **{name: config}), _image(config)
     rows, columns = image.size
     message = f"{image.frames} images of {rows} by {columns} pixels are {image.packed_values} observations, got 7"

@@ -18,7 +18,7 @@ def _naf(memory: RandomMemory, refer: dict[str, Any] | None = None, **section: A
     return algorithm
 
 
-def test_the_error_is_that_of_the_value_of_the_successor_and_terminal_states_have_none() -> None:
+def test_the_error_uses_the_value_of_the_successor_which_is_zero_after_a_terminal_state() -> None:
     memory = RandomMemory(2)
     memory.drawn *= 2.0
     memory.deviates[:, ::3] = True
@@ -45,12 +45,12 @@ def test_the_error_is_that_of_the_value_of_the_successor_and_terminal_states_hav
 
 
 def test_beta_scales_the_gradient_of_the_mean_or_all_of_it() -> None:
-    """With beta at 0, values are learned in the authors' reading alone."""
+    """With beta at 0, values are learned only in the authors' interpretation."""
     mean_moved = {}
     for beta_on in ("mean", "all"):
         memory = RandomMemory(1)
         naf = _naf(memory, {"standardise": False, "far_share": 0.0}, beta_on=beta_on, lr=1e-2)
-        memory.drawn[:] = memory.mean  # near; the policy's distance alone pulls at the hidden layers
+        memory.drawn[:] = memory.mean  # near; only the policy's distance changes the hidden layers
         memory.notes.on_write(0, np.arange(0))
         layer_before = naf._network.layers(naf.rows[0])[-1]
         naf.update(memory.draws(1, 8))
@@ -77,8 +77,8 @@ def test_it_learns_the_best_action_of_a_quadratic_reward(rules: str) -> None:
     assert abs(float(mean.mean()) - 0.3) < 0.08
 
 
-def test_where_the_best_action_lies_at_a_limit_the_value_is_that_of_the_limit() -> None:
-    """The mean has no bound; the world clips what is drawn around it."""
+def test_if_the_best_action_is_at_a_limit_the_value_is_that_of_the_limit() -> None:
+    """The mean is unbounded; the environment clips actions drawn around it."""
     memory = RandomMemory(1, has_terminations=False)
     memory.observation[:] = memory.next_observation[:] = 0.5
     memory.mean[:] = 0.0

@@ -40,7 +40,7 @@ def _parameters(algorithm: Ppo) -> NDArray[np.floating]:
 
 
 def _minibatch(ppo: Ppo, batch: PolicyBatch, size: int) -> Experiences:
-    """The first experiences of a batch, under statistics of the present policy: (1, S, size, ...)."""
+    """The first experiences of a batch, with the statistics of the current policy: (1, S, size, ...)."""
     statistics = flatten_actors(ppo._compute_statistics(batch))
     fields = ppo._inputs(statistics.observation), *statistics[1:]
     return Experiences(*(np.asarray(field, np.float64)[None, :, :size] for field in fields))
@@ -56,7 +56,7 @@ def _minibatch(ppo: Ppo, batch: PolicyBatch, size: int) -> Experiences:
     ],
     ids=["ppo", "ppo-er", "as elsewhere", "beside V-RACER"],
 )
-def test_a_trial_learns_bit_for_bit_what_it_learns_alone_and_goes_on_from_its_state(changes: dict[str, Any]) -> None:
+def test_a_trial_learns_bit_for_bit_as_alone_and_continues_from_its_state(changes: dict[str, Any]) -> None:
     seeds = [3, 1, 2]
     joint, single = _ppo(seeds, **changes), _ppo([2], **changes)
     assert (_learn(joint, seeds, 2)[2] == _learn(single, [2], 2)[0]).all()
@@ -66,7 +66,7 @@ def test_a_trial_learns_bit_for_bit_what_it_learns_alone_and_goes_on_from_its_st
 
 
 @pytest.mark.parametrize("S", [1, 2, 7, 16])
-def test_trials_of_any_number_and_odd_sizes_learn_what_each_learns_alone(S: int) -> None:
+def test_trials_of_any_number_and_odd_sizes_learn_as_each_does_alone(S: int) -> None:
     odd_sizes: dict[str, Any] = {"hidden": [7, 5], "steps": 33, "batch": 11, "max_norm": 0.2}
     joint = _learn(_ppo([*range(S)], **odd_sizes), [*range(S)], 2)
     for trial in {0, S // 2, S - 1}:
@@ -83,7 +83,7 @@ def test_kernels_and_numpy_agree_in_single_precision(monkeypatch: pytest.MonkeyP
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_policy_and_value_take_steps_of_their_own_sizes_which_fall_with_their_number() -> None:
+def test_policy_and_value_have_separate_step_sizes_that_fall_with_their_number_of_steps() -> None:
     ppo = _ppo([4], steps=64, batch=64, epochs=1, lr=1e-4, value_lr=3e-4, lr_decay=0.5, anneal=False, adam_eps=1e-12)
     for step, step_divisor in enumerate((1.0, 1.5)):
         parameters_before = _parameters(ppo)[0]
@@ -106,13 +106,13 @@ def test_ratios_are_one_before_the_first_step() -> None:
     np.testing.assert_allclose(np.exp(log_pi - memory.log_pi), 1.0, atol=2e-6)
 
 
-def test_a_replay_memory_of_one_batch_is_ppo_until_there_is_another() -> None:
+def test_a_replay_memory_of_one_batch_equals_ppo_until_there_is_a_second_batch() -> None:
     without_replay, with_replay = _ppo([4]), _ppo([4], depth=2)
     assert (_learn(without_replay, [4], 1) == _learn(with_replay, [4], 1)).all()
     assert (_learn(without_replay, [4], 1) != _learn(with_replay, [4], 1)).any()
 
 
-def test_gradient_steps_of_the_paper_and_how_often_experiences_are_drawn() -> None:
+def test_the_number_of_gradient_steps_and_draws_is_that_of_the_paper() -> None:
     ppo = _ppo([0], hidden=[4], steps=2048, batch=64, epochs=10, depth=2, draw="uniform")
     _learn(ppo, [0], 1)
     assert ppo.updates == 320
@@ -124,7 +124,7 @@ def test_gradient_steps_of_the_paper_and_how_often_experiences_are_drawn() -> No
     assert (np.bincount(permuting_ppo._draw_slots(np.random.default_rng(1), 64).reshape(-1)) == 1).all()
 
 
-def test_the_batch_before_the_last_ones_is_forgotten_and_statistics_stay_frozen() -> None:
+def test_only_the_last_batches_are_kept_and_their_statistics_remain_frozen() -> None:
     ppo = _ppo([1], depth=2, draw="uniform")
     batches_kept = []
     for i in range(3):
@@ -137,7 +137,7 @@ def test_the_batch_before_the_last_ones_is_forgotten_and_statistics_stay_frozen(
     assert memory.target[0].tolist() == np.concatenate([b.target.reshape(-1) for b in batches_kept[1:]]).tolist()
 
 
-def test_every_actor_gives_an_equal_share_of_each_minibatch_from_its_own_experiences() -> None:
+def test_every_actor_contributes_equally_to_each_minibatch_from_its_own_experiences() -> None:
     ppo = _ppo([0], steps=512, batch=64, actors=8, depth=2, draw="uniform")
     slots = ppo._draw_slots(np.random.default_rng(3), 1024)
     assert slots.shape == (16, 64)
@@ -161,7 +161,7 @@ class _ClipCase:
     "case",
     [_ClipCase(1.5, 1.0, False), _ClipCase(0.5, -1.0, False), _ClipCase(1.5, -1.0, True), _ClipCase(0.5, 1.0, True)],
 )
-def test_beyond_the_clip_the_gradient_is_zero_on_the_better_side_only(case: _ClipCase) -> None:
+def test_beyond_the_clip_the_gradient_is_zero_only_on_the_better_side(case: _ClipCase) -> None:
     ppo = _ppo([3], value_weight=0.0)
     minibatch = _minibatch(ppo, make_policy_batch(ppo, [1], N_OBS, M_ACT), 8)
     parameters_before, advantages = _parameters(ppo), np.full((1, 1, 8), case.advantage)
@@ -170,7 +170,7 @@ def test_beyond_the_clip_the_gradient_is_zero_on_the_better_side_only(case: _Cli
     assert (_parameters(ppo) != parameters_before).any() == case.has_gradient
 
 
-def test_the_gradient_is_that_of_the_loss_by_central_differences() -> None:
+def test_the_gradient_of_the_loss_equals_central_differences() -> None:
     ppo = _ppo([3], np.float64, hidden=[3, 5], value_weight=0.7, lr=1e-12)
     minibatch = _minibatch(ppo, make_policy_batch(ppo, [1], N_OBS, M_ACT), 8)
     offsets = np.linspace(-0.5, 0.5, 8)  # some ratios beyond the clip
@@ -197,7 +197,7 @@ def test_the_gradient_is_that_of_the_loss_by_central_differences() -> None:
         return float(-gain.mean() + 0.7 * np.square(value[:, 0] - target).mean())
 
     start = ppo.rows[0].copy()
-    ppo._descend(minibatch, 1.0)  # by next to nothing: Adam's first moment is a tenth of the gradient
+    ppo._descend(minibatch, 1.0)  # by a tiny number: Adam's first moment is a tenth of the gradient
     for adam in ppo._adams:
         indices = np.arange(adam.group.flat_field.offset, adam.group.flat_field.slice.stop)
         moments = 10.0 * ppo.values(adam.moments)[0, 0, : len(indices)]
@@ -215,7 +215,7 @@ def test_the_gradient_is_that_of_the_loss_by_central_differences() -> None:
         {"standardise": "minibatch", "initial": "orthogonal", "adam_eps": 1e-8, "clip": 0.05},
     ],
 )
-def test_an_iteration_is_that_of_ppo_written_out(changes: dict[str, Any]) -> None:
+def test_an_iteration_equals_ppo_written_out(changes: dict[str, Any]) -> None:
     left = 0.6
     ppo, twin = (_ppo([3, 4], np.float64, lr=1e-2, epochs=5, **changes) for _ in range(2))
     batch = make_policy_batch(ppo, [1, 2], N_OBS, M_ACT)
@@ -266,7 +266,7 @@ def _iteration(
     return n_clipped
 
 
-def test_advantages_are_standardised_over_the_batch_only_if_so_configured() -> None:
+def test_advantages_are_standardised_over_the_batch_only_if_configured() -> None:
     batch = make_policy_batch(_ppo([3]), [1], N_OBS, M_ACT)
     per_batch, per_minibatch, unstandardised = (
         _ppo([3], standardise=standardise_over)._compute_statistics(batch).advantage.astype(np.float64)
@@ -282,7 +282,7 @@ def test_advantages_are_standardised_over_the_batch_only_if_so_configured() -> N
 @pytest.mark.parametrize(
     ("left", "anneals", "has_gradient"), [(1.0, True, True), (0.5, True, False), (0.5, False, True)]
 )
-def test_the_clip_falls_with_what_is_left_of_the_run(left: float, anneals: bool, has_gradient: bool) -> None:
+def test_the_clip_falls_with_the_remainder_of_the_run(left: float, anneals: bool, has_gradient: bool) -> None:
     ppo = _ppo([3], value_weight=0.0, standardise="none", anneal=anneals)
     batch = make_policy_batch(ppo, [1], N_OBS, M_ACT)
     batch = batch._replace(reward=np.full_like(batch.reward, 100.0))
@@ -293,7 +293,7 @@ def test_the_clip_falls_with_what_is_left_of_the_run(left: float, anneals: bool,
     assert (_parameters(ppo) != parameters_before).any() == has_gradient
 
 
-def test_the_step_size_falls_with_what_is_left_of_the_run() -> None:
+def test_the_step_size_falls_with_the_remainder_of_the_run() -> None:
     steps_taken = []
     for left in (1.0, 1e-9):
         ppo = _ppo([3])
@@ -304,7 +304,7 @@ def test_the_step_size_falls_with_what_is_left_of_the_run() -> None:
     assert steps_taken[1] < 1e-8
 
 
-def test_the_filter_standardises_with_what_it_has_seen_and_initial_weights_are_scaled() -> None:
+def test_the_filter_standardises_with_past_observations_and_initial_weights_are_scaled() -> None:
     ppo = _ppo([3])
     batch = make_policy_batch(ppo, [1], N_OBS, M_ACT)
     ppo._compute_statistics(batch)
@@ -322,7 +322,7 @@ def test_the_filter_standardises_with_what_it_has_seen_and_initial_weights_are_s
     np.testing.assert_allclose(weight.T @ weight, 2.0 * np.eye(6), atol=1e-5)
 
 
-def test_without_a_bootstrap_a_time_limit_ends_the_return_as_a_terminal_state_does() -> None:
+def test_without_a_bootstrap_a_time_limit_ends_the_return_like_a_terminal_state() -> None:
     targets = []
     for truncations in ("bootstrap", "terminate"):
         ppo = _ppo([3], truncations=truncations)
@@ -335,7 +335,7 @@ def test_without_a_bootstrap_a_time_limit_ends_the_return_as_a_terminal_state_do
     assert np.abs(targets[0] - targets[1]).min() > 1e-4
 
 
-def test_batches_of_another_size_and_sizes_that_do_not_fit_are_refused() -> None:
+def test_batches_of_another_size_and_mismatched_sizes_are_refused() -> None:
     ppo = _ppo([3])
     with pytest.raises(ValueError, match="expected a batch of \\(1, 1, 32\\)"):
         ppo.learn(make_policy_batch(ppo, [1], N_OBS, M_ACT, T=16), 1.0)

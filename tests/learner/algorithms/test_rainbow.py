@@ -45,7 +45,7 @@ def _data(seed: int, shape: tuple[int, int, int], config: RainbowConfig = SMALL_
 
 
 def _project_by_tape(p: Floats, reward: Floats, discount: Floats, support: tuple[float, float]) -> Floats:
-    """Run the projection of distributions (B, atoms) alone."""
+    """Run only the projection of distributions (B, atoms)."""
     record = Layout()
     fields = [record.add(name, *a.shape) for name, a in (("p", p), ("r", reward), ("d", discount), ("out", p))]
     tape = Tape(Layout(), record)
@@ -66,9 +66,7 @@ def _project_by_tape(p: Floats, reward: Floats, discount: Floats, support: tuple
 
 @settings(max_examples=60)
 @given(st.integers(0, 2**32), st.integers(2, 60), st.booleans())
-def test_a_projection_conserves_mass_and_where_nothing_is_cut_off_the_mean(
-    seed: int, atoms: int, is_inside: bool
-) -> None:
+def test_a_projection_conserves_mass_and_unless_truncated_the_mean(seed: int, atoms: int, is_inside: bool) -> None:
     rng = np.random.default_rng(seed)
     z = np.linspace(-10.0, 10.0, atoms)
     p = rng.dirichlet(np.ones(atoms), 8)
@@ -85,7 +83,7 @@ def test_a_projection_conserves_mass_and_where_nothing_is_cut_off_the_mean(
     ("reward", "expected"),
     [(0.0, [0, 0, 1, 0, 0]), (0.25, [0, 0, 0.75, 0.25, 0]), (2.0, [0, 0, 0, 0, 1]), (-7.0, [1, 0, 0, 0, 0])],
 )
-def test_a_transition_that_terminates_puts_all_mass_at_its_reward(reward: float, expected: list[float]) -> None:
+def test_a_terminating_transition_puts_all_mass_at_its_reward(reward: float, expected: list[float]) -> None:
     p, column = np.full((1, 5), 0.2), np.full((1, 1), reward)
     assert _project_by_tape(p, column, np.zeros((1, 1)), (-2.0, 2.0))[0].tolist() == pytest.approx(expected, abs=1e-15)
 
@@ -166,7 +164,7 @@ def _numpy_losses(
 
 
 @pytest.mark.parametrize("changes", [{}, {"hidden": (8,), "max_norm": 1e-3}])
-def test_losses_and_their_gradients_are_those_of_numpy(changes: dict[str, object]) -> None:
+def test_losses_and_their_gradients_equal_numpys(changes: dict[str, object]) -> None:
     config = msgspec.structs.replace(SMALL_CONFIG, **changes)
     rainbow = _rainbow(config, dtype=np.float64)
     rainbow.update(_data(1, (9, 1, 5), config))  # target and online differ
@@ -199,7 +197,7 @@ def test_losses_and_their_gradients_are_those_of_numpy(changes: dict[str, object
         np.testing.assert_allclose(np.corrcoef(gradient[indices], expected)[0, 1], 1.0, rtol=1e-6)
 
 
-def test_targets_are_the_networks_of_every_seventh_update_and_stay_until_the_next() -> None:
+def test_targets_are_copied_at_every_seventh_update() -> None:
     rainbow = _rainbow()
     network_vectors = vectors(rainbow.state(), "network")
     for k in range(1, 16):
@@ -211,7 +209,7 @@ def test_targets_are_the_networks_of_every_seventh_update_and_stay_until_the_nex
         assert np.array_equal(vectors(state, "target_network"), network_vectors)
 
 
-def test_one_step_returns_are_those_of_plain_transitions() -> None:
+def test_one_step_returns_equal_those_of_plain_transitions() -> None:
     config = msgspec.structs.replace(SMALL_CONFIG, n_steps=1)
     batches = minibatches(np.random.default_rng(3), (4, 1, 5), 2, 1)
     windows = replace(batches, rewards=batches.reward[..., None], lengths=np.ones(batches.reward.shape, np.int64))
@@ -219,7 +217,7 @@ def test_one_step_returns_are_those_of_plain_transitions() -> None:
     assert first.update(batches).td.tobytes() == second.update(windows).td.tobytes()
 
 
-def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone() -> None:
+def test_a_trial_is_bit_identical_among_others_and_alone() -> None:
     config = RainbowConfig(batch=16, target_every=5)
     data = _data(0, (12, 5, 16), config)
     joint = _rainbow(config, (10, 11, 12, 13, 14))

@@ -1,4 +1,4 @@
-"""V-RACER with cells: windows, acting from step to step, and what only memory can learn."""
+"""V-RACER with cells: windows, step-by-step evaluation, and a task that requires memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _recurrent_policies(vracer: object) -> RecurrentPolicies:
 
 
 def _value(vracer: RecurrentVracer, states: NDArray[np.floating]) -> float:
-    """Of the last of some states (T, n), from nothing before the first."""
+    """Value of the last of some states (T, n), starting with empty cells."""
     h = vracer.hidden_width
 
     def trace_step(tape: Tape, x: Array, _: Array | None) -> Array:
@@ -46,7 +46,7 @@ def _value(vracer: RecurrentVracer, states: NDArray[np.floating]) -> float:
     return float(state_reached[0, 0, 0])
 
 
-def test_experiences_and_where_they_lead_are_valued_from_all_of_their_episode() -> None:
+def test_experiences_and_their_successors_are_valued_over_their_complete_episode() -> None:
     memory = RandomMemory(1, has_terminations=False)
     vracer = _vracer(memory, lr=1e-12)
     vracer.update(memory.draws(1, 8))
@@ -58,7 +58,7 @@ def test_experiences_and_where_they_lead_are_valued_from_all_of_their_episode() 
         assert columns["end_value"][0, slot] == pytest.approx(_value(vracer, with_successor), abs=1e-6)
 
 
-def test_windows_start_from_nothing_where_the_paper_is_followed() -> None:
+def test_windows_start_from_zero_if_configured_as_in_the_paper() -> None:
     memory = RandomMemory(1, has_terminations=False)
     vracer = _vracer(memory, lr=1e-12, recurrent={"units": [8, 4], "window": WINDOW, "start": "zero"})
     vracer.update(memory.draws(1, 8))
@@ -67,7 +67,7 @@ def test_windows_start_from_nothing_where_the_paper_is_followed() -> None:
         assert memory.notes.stored_column(0, "value")[slot] == pytest.approx(_value(vracer, observations), abs=1e-6)
 
 
-def test_what_was_remembered_before_an_experience_stays_until_its_slot_is_rewritten() -> None:
+def test_the_state_before_an_experience_is_kept_until_its_slot_is_rewritten() -> None:
     memory = RandomMemory(2)
     vracer = _vracer(memory, lr=1e-2)
     vracer.update(memory.draws(1, 8))
@@ -77,7 +77,7 @@ def test_what_was_remembered_before_an_experience_stays_until_its_slot_is_rewrit
     assert np.abs(hidden_before).max(axis=-1).reshape(2, -1, EPISODE)[..., 1:].min() > 0.0
     vracer.update(memory.draws(3, 8))
     assert np.array_equal(memory.notes.state()["before"], hidden_before)
-    # Slots 4 to 6 of the first trial are the first three steps of another episode now: a gap in the old one.
+    # Slots 4 to 6 of the first trial now hold the first three steps of another episode: a gap in the old one.
     memory.trajectories.on_write(0, np.array([4, 5, 6]), 1000 + np.arange(3))
     memory.notes.on_write(0, np.array([4, 5, 6]))
     vracer.update(memory.draws(1, 8))
@@ -88,7 +88,7 @@ def test_what_was_remembered_before_an_experience_stays_until_its_slot_is_rewrit
     assert not hidden_after[0, 4].any()
 
 
-def test_actions_of_the_present_policy_have_a_ratio_of_one_however_short_the_window_is() -> None:
+def test_actions_of_the_current_policy_have_a_ratio_of_one_for_any_window() -> None:
     memory = RandomMemory(1)
     vracer = _vracer(memory, {"standardise": False}, lr=1e-12)
     policies = _recurrent_policies(vracer)
@@ -103,15 +103,15 @@ def test_actions_of_the_present_policy_have_a_ratio_of_one_however_short_the_win
         vracer.update(memory.gather(slots[None, :, k : k + 8]))
     np.testing.assert_allclose(memory.notes.stored_column(0, "rho"), 1.0, atol=1e-5)
     np.testing.assert_allclose(memory.notes.stored_column(0, "kl"), 0.0, atol=1e-5)
-    # Had nothing been remembered when the window begins, an action would not be as likely.
+    # Without a remembered state at the start of the window, an action would have another probability.
     vracer._previous_hidden[:] = 0.0
     late_slots = np.array([5, 6, 7, 8, 9, 17, 18, 19])
     vracer.update(memory.gather(late_slots[None, None]))
     assert np.abs(memory.notes.stored_column(0, "rho")[late_slots] - 1.0).min() > 1e-5
 
 
-def test_it_learns_what_only_memory_can_tell() -> None:
-    """The best action is the observation one step before; the present one is always 0."""
+def test_it_learns_a_task_that_requires_memory() -> None:
+    """The best action is the previous observation; the current one is always 0."""
     memory = RandomMemory(1, n=1, m=1)
     rng = np.random.default_rng(0)
     memory.observation[0, :, 0] = np.where(np.arange(CAPACITY) % 2, 0.0, rng.choice((-1.0, 1.0), CAPACITY))
@@ -133,7 +133,7 @@ def test_it_learns_what_only_memory_can_tell() -> None:
     assert learned_values[1.0] > 0.2 > -0.2 > learned_values[-1.0]
 
 
-def test_its_model_remembers_as_it_does_itself() -> None:
+def test_its_exported_model_has_the_same_memory() -> None:
     memory = RandomMemory(1)
     memory.observation[:] = 0.3 + 0.5 * memory.observation
     vracer = _vracer(memory, {})
@@ -151,7 +151,7 @@ def test_its_model_remembers_as_it_does_itself() -> None:
         vracer.policy_graph(0, contract_for(TEST_RIG, 50.0, policy_id=1, parent_run="", training_step=0))
 
 
-def test_its_cells_keep_what_they_have_from_the_start_and_experiences_must_come_with_their_past() -> None:
+def test_its_cells_keep_their_initial_state_and_experiences_must_include_their_past() -> None:
     memory = RandomMemory(1)
     vracer = _vracer(memory)
     biases = [bias for _, bias in vracer.actor_layers(0)[:-1]]

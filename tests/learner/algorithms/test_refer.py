@@ -25,13 +25,13 @@ def _refer(trials: int = 1, **changes: Any) -> tuple[Refer, Notes]:
 
 
 def _is_near(refer: Refer, slots: list[int], *rho: float) -> list[bool]:
-    """Which are near."""
+    """Mask of the near experiences."""
     ratios = np.array([rho])
     return [not is_far for is_far in refer.classify(np.array([slots]), ratios, np.log(ratios) ** 2)[0]]
 
 
 def _distance(refer: Refer, *parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Ratio and divergence at actions (B, m), of policies that acted and the present one, mean and std each."""
+    """Ratio and divergence at actions (B, m), for behaviour and current policies, mean and std each."""
 
     def broadcast(*p: Array) -> Array:
         return concatenate(*policy_distance(refer.settings, BehaviourSample(*p[:3]), *p[3:]))
@@ -53,15 +53,15 @@ def test_beta_rises_from_zero_to_one_without_far_experiences_and_falls_to_zero_w
         assert refer.beta[0] == pytest.approx(high * (1.0 - step) ** k, abs=1e-12)
 
 
-def test_beta_is_moved_by_the_count_before_the_update() -> None:
+def test_beta_changes_by_the_count_before_the_update() -> None:
     refer, _ = _refer(far_share=0.0)
     _is_near(refer, [0, 1], 100.0, 100.0)
-    assert refer.beta[0] == pytest.approx(0.02)  # none was far then
+    assert refer.beta[0] == pytest.approx(0.02)  # none was far at that time
     _is_near(refer, [0, 1], 1.0, 1.0)
-    assert refer.beta[0] == pytest.approx(0.02 * 0.98)  # two of 50 were
+    assert refer.beta[0] == pytest.approx(0.02 * 0.98)  # two of 50 were far
 
 
-def test_an_experience_is_near_within_the_bounds_alone() -> None:
+def test_an_experience_is_near_only_within_the_bounds() -> None:
     refer, _ = _refer(c=4.0, anneal=0.0)
     assert _is_near(refer, [0, 1, 2, 3, 4], 1.0, 4.99, 5.01, 0.201, 0.199) == [1, 1, 0, 1, 0]
     assert np.flatnonzero(refer.far[0]).tolist() == [2, 4]
@@ -71,7 +71,7 @@ def test_an_experience_is_near_within_the_bounds_alone() -> None:
 @pytest.mark.parametrize(
     ("rules", "near_weight", "beta"), [("both", 0.0, 0.0), (1, 0.0, 1.0), (2, 1.0, 0.0), ("none", 1.0, 1.0)]
 )
-def test_each_rule_can_be_left_out(rules: str | int, near_weight: float, beta: float) -> None:
+def test_each_rule_can_be_disabled(rules: str | int, near_weight: float, beta: float) -> None:
     refer, _ = _refer(rules=rules)
     assert refer.rules[0, 0] == beta
 
@@ -83,7 +83,7 @@ def test_each_rule_can_be_left_out(rules: str | int, near_weight: float, beta: f
     assert value.item() == beta * near_weight * 2.0 + (1.0 - beta) * 3.0
 
 
-def test_the_share_of_far_experiences_is_that_of_the_stored_bits_at_any_time() -> None:
+def test_the_share_of_far_experiences_always_matches_the_stored_bits() -> None:
     rng, (refer, notes) = np.random.default_rng(0), _refer()
     is_far = np.zeros(CAPACITY, np.bool_)
     for k in range(60):
@@ -99,13 +99,13 @@ def test_the_share_of_far_experiences_is_that_of_the_stored_bits_at_any_time() -
     assert 0.0 < refer.far_fraction[0] < 1.0
 
 
-def test_as_the_bound_shrinks_all_are_judged_anew_from_their_last_ratios(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_the_bound_shrinks_all_are_reclassified_by_their_last_ratios(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "RECLASSIFY_EVERY", 4)
     refer, _ = _refer(c=4.0, anneal=1.0)
     _is_near(refer, [0, 1, 2], 3.0, 1.5, 0.3)
     for _ in range(2):
         _is_near(refer, [5], 1.0)
-        assert np.flatnonzero(refer.far[0]).tolist() == []  # 5, and no look since
+        assert np.flatnonzero(refer.far[0]).tolist() == []  # 5, and no recount since
     _is_near(refer, [5], 1.0)
     bound = 1.0 + 4.0 / 5.0
     ratios = np.asarray(refer.rho[0], np.float64)
@@ -117,7 +117,7 @@ def test_as_the_bound_shrinks_all_are_judged_anew_from_their_last_ratios(monkeyp
     )
 
 
-def test_bounds_and_rates_fall_as_the_paper_has_them() -> None:
+def test_bounds_and_rates_fall_as_in_the_paper() -> None:
     refer, _ = _refer()
     for updates, bound in ((0, 5.0), (10**5, 4.81), (10**6, 3.67), (10**7, 1.67)):
         refer.updates = updates
@@ -126,7 +126,7 @@ def test_bounds_and_rates_fall_as_the_paper_has_them() -> None:
     assert Refer(ReferSettings(rules="none"), 1, Notes(1, 9)).annealing == 1.0
 
 
-def test_a_policy_that_is_that_of_the_data_is_at_no_distance() -> None:
+def test_a_policy_equal_to_that_of_the_data_has_no_distance() -> None:
     refer, _ = _refer()
     mean, std, drawn_action = np.random.default_rng(0).uniform(0.1, 1.0, (3, 5, 2))
     rho, kl = _distance(refer, drawn_action, mean, std, mean, std)
@@ -136,7 +136,7 @@ def test_a_policy_that_is_that_of_the_data_is_at_no_distance() -> None:
     assert refer.far_fraction[0] == refer.mean_kl[0] == 0.0
 
 
-def test_the_direction_of_the_divergence_is_a_choice() -> None:
+def test_the_direction_of_the_divergence_is_configurable() -> None:
     drawn_action, *policies = (np.full((1, 1), value) for value in (0.0, 0.0, 0.2, 0.5, 0.8))
     forward_distance, backward_distance = (
         _distance(_refer(kl=kl)[0], drawn_action, *policies)[1].item() for kl in ("mu_pi", "pi_mu")
@@ -154,7 +154,7 @@ def test_without_the_first_rule_ratios_are_bounded() -> None:
     assert vector_ratio > 1e3
 
 
-def test_its_state_goes_on() -> None:
+def test_its_state_is_restored() -> None:
     refer, other = _refer()[0], _refer()[0]
     for _ in range(7):
         _is_near(refer, [1], 1.0)

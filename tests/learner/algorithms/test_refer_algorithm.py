@@ -1,4 +1,4 @@
-"""What DDPG, NAF and V-RACER under ReF-ER, and ACER, have in common."""
+"""Common properties of DDPG, NAF and V-RACER under ReF-ER, and of ACER."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WITHOUT_RECURRENCE = pytest.mark.parametrize("section", [*CASES.values(), ACER],
 
 @ALL_ALGORITHMS
 @pytest.mark.parametrize("rules", ["both", "none"])
-def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(section: dict[str, Any], rules: str) -> None:
+def test_a_trial_is_bit_identical_among_others_and_alone(section: dict[str, Any], rules: str) -> None:
     joint_memory, single_memory = RandomMemory(3), RandomMemory(1, first_trial=2)
     joint = make_algorithm(joint_memory, dict(section), {"rules": rules})
     single = make_algorithm(single_memory, dict(section), {"rules": rules}, first_trial=2)
@@ -52,7 +52,7 @@ def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(section: dic
 
 
 @ALL_ALGORITHMS
-def test_a_restored_learner_goes_on_bit_for_bit(section: dict[str, Any]) -> None:
+def test_a_restored_learner_continues_bit_for_bit(section: dict[str, Any]) -> None:
     first_memory, second_memory = RandomMemory(2), RandomMemory(2)
     original, restored = (
         make_algorithm(first_memory, dict(section), {}),
@@ -71,10 +71,10 @@ def test_a_restored_learner_goes_on_bit_for_bit(section: dict[str, Any]) -> None
 
 
 @WITH_RULES
-def test_far_experiences_give_the_policy_the_gradient_of_the_divergence_alone(section: dict[str, Any]) -> None:
+def test_far_experiences_contribute_only_the_gradient_of_the_divergence(section: dict[str, Any]) -> None:
     def learn_once(rules: str | int, reward: float) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
         memory = RandomMemory(1)
-        memory.mean[:] = memory.drawn[:] = 3.0  # far from every policy at the start
+        memory.mean[:] = memory.drawn[:] = 3.0  # far from every policy initially
         memory.reward[:] *= reward
         algorithm = make_algorithm(memory, dict(section), {"rules": rules, "standardise": False})
         mean_before, _ = algorithm.distribution(memory.observation)
@@ -90,7 +90,7 @@ def test_far_experiences_give_the_policy_the_gradient_of_the_divergence_alone(se
 
 
 @WITHOUT_RECURRENCE
-def test_actions_of_the_present_policy_have_a_ratio_of_one_and_no_divergence(section: dict[str, Any]) -> None:
+def test_actions_of_the_current_policy_have_a_ratio_of_one_and_no_divergence(section: dict[str, Any]) -> None:
     memory = RandomMemory(1)
     algorithm = make_algorithm(memory, {**section, "batch": CAPACITY}, {"standardise": False})
     noise = np.random.default_rng(4).standard_normal(memory.drawn.shape)
@@ -103,7 +103,7 @@ def test_actions_of_the_present_policy_have_a_ratio_of_one_and_no_divergence(sec
 
 
 @WITHOUT_RECURRENCE
-def test_ratios_are_those_of_the_actions_as_they_were_drawn_before_any_clip(section: dict[str, Any]) -> None:
+def test_ratios_use_the_actions_as_drawn_before_any_clipping(section: dict[str, Any]) -> None:
     memory = RandomMemory(1)
     algorithm = make_algorithm(memory, {**section, "batch": CAPACITY}, {"standardise": False, "std": 0.7})
     memory.std[:], memory.drawn[:] = 0.6, 3.0 * memory.drawn
@@ -119,8 +119,8 @@ def test_ratios_are_those_of_the_actions_as_they_were_drawn_before_any_clip(sect
 
 
 @ALL_ALGORITHMS
-def test_what_the_shield_makes_of_an_action_belongs_to_the_world(section: dict[str, Any]) -> None:
-    """An experience whose action was replaced is as near, and is learned from as much, as any other."""
+def test_the_shields_change_of_an_action_belongs_to_the_environment(section: dict[str, Any]) -> None:
+    """An experience whose action was replaced is equally near, and is learned from equally, as any other."""
     own_memory, other_memory = RandomMemory(1), RandomMemory(1)
     other_memory.deviates[0, ::2] = True
     first, second = (make_algorithm(memory, dict(section), {}) for memory in (own_memory, other_memory))
@@ -151,7 +151,7 @@ def test_states_are_standardised_once_and_rewards_by_their_size(section: dict[st
 
 
 @WITHOUT_RECURRENCE
-def test_its_model_has_the_distribution_that_torch_has_and_is_admitted(section: dict[str, Any]) -> None:
+def test_its_model_has_torchs_distribution_and_is_admitted(section: dict[str, Any]) -> None:
     memory = RandomMemory(1)
     algorithm = make_algorithm(memory, dict(section), {})
     assert isinstance(algorithm, Gaussian)
@@ -174,7 +174,7 @@ def test_its_model_has_the_distribution_that_torch_has_and_is_admitted(section: 
 
 @ALL_ALGORITHMS
 @pytest.mark.parametrize("kl", ["mu_pi", "pi_mu"])
-def test_actions_without_any_noise_of_the_policy_do_no_harm(section: dict[str, Any], kl: str) -> None:
+def test_actions_without_policy_noise_do_no_harm(section: dict[str, Any], kl: str) -> None:
     """Those of quiet episodes and of spent budgets."""
     memory = RandomMemory(1)
     memory.std[0, ::2], memory.drawn[0, ::2] = 0.0, memory.mean[0, ::2]
@@ -185,7 +185,7 @@ def test_actions_without_any_noise_of_the_policy_do_no_harm(section: dict[str, A
 
 
 @ALL_ALGORITHMS
-def test_what_it_cannot_take_is_refused(section: dict[str, Any]) -> None:
+def test_unsupported_inputs_are_refused(section: dict[str, Any]) -> None:
     memory = RandomMemory(1)
     algorithm = make_algorithm(memory, dict(section), {})
     with pytest.raises(ValueError, match="observations and actions of shape"):

@@ -21,7 +21,7 @@ def _ddpg(memory: RandomMemory, refer: dict[str, Any] | None = None, **section: 
     return algorithm
 
 
-def test_the_error_is_that_of_the_target_policys_value_at_the_successor() -> None:
+def test_the_error_uses_the_target_policys_value_at_the_successor() -> None:
     memory = RandomMemory(2)
     ddpg = _ddpg(memory, {"standardise": False}, gamma=0.5, tau=0.1)
     ddpg.update(memory.draws(30, 8))
@@ -40,7 +40,7 @@ def test_the_error_is_that_of_the_target_policys_value_at_the_successor() -> Non
     np.testing.assert_allclose(signals.td[0], target - q, rtol=1e-4, atol=1e-5)
 
 
-def test_the_critic_learns_from_near_experiences_alone_whatever_beta() -> None:
+def test_the_critic_learns_only_from_near_experiences_for_any_beta() -> None:
     memory = RandomMemory(1)
     ddpg = _ddpg(memory, {"standardise": False}, critic_decay=0.0)
     state_before = _vector(ddpg.state(), "critic")
@@ -62,7 +62,7 @@ def _vector(state: State, name: str) -> NDArray[np.float64]:
 
 
 def _network(ddpg: ReferDdpg, name: str, vector: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """Linear outputs behind softsign units, from a plain vector of parameters."""
+    """Linear outputs after softsign units, from a plain vector of parameters."""
     sizes, start = (ddpg._actor if name == "actor" else ddpg._critic).sizes, 0
     for layer, (inputs, outputs) in enumerate(sizes):
         block = vector[start : start + (inputs + 1) * outputs].view(-1, outputs)
@@ -71,7 +71,7 @@ def _network(ddpg: ReferDdpg, name: str, vector: torch.Tensor, x: torch.Tensor) 
     return x
 
 
-def test_the_actors_gradient_mixes_that_of_the_value_and_that_of_the_divergence() -> None:
+def test_the_actors_gradient_mixes_those_of_the_value_and_of_the_divergence() -> None:
     memory, beta, variance = RandomMemory(1), 0.4, 0.2**2
     ddpg = _ddpg(memory, {"standardise": False}, batch=CAPACITY, critic_lr=1e-2)
     memory.mean[:] = ddpg.policy(memory.observation) + 0.3 * memory.mean
@@ -106,7 +106,7 @@ def test_the_actors_gradient_mixes_that_of_the_value_and_that_of_the_divergence(
 
 
 @pytest.mark.parametrize("rules", ["both", 2, "none"])
-def test_it_learns_the_best_action_and_stays_near_where_it_is_told_to(rules: str | int) -> None:
+def test_it_learns_the_best_action_and_stays_near_if_configured(rules: str | int) -> None:
     memory = RandomMemory(1, m=1)
     memory.terminated[:] = True
     memory.mean[:], memory.std[:] = 0.0, 0.2

@@ -1,4 +1,4 @@
-"""Updates of the algorithms under ReF-ER: against torch, among trials, and by numpy."""
+"""Updates of the algorithms under ReF-ER: compared with torch, among trials, and with numpy."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ TAU = 0.05
 
 
 class UpdateCase(NamedTuple):
-    """An algorithm, and how torch learns it."""
+    """An algorithm, and its update in torch."""
 
     section: dict[str, Any]
     loss: Loss
     optimisers: dict[str, dict[str, Any]]
-    """Networks with the options of their Adam."""
+    """Networks, with the options of their Adam."""
     targets_by_network: Mapping[str, str] = MappingProxyType({})
-    """Targets, and what they follow."""
+    """Targets, and the networks that they track."""
 
 
 VRACER = {"algorithm": "vracer", "hidden": [9, 7], "lr": 1e-2}
@@ -88,7 +88,7 @@ def _segments(algorithm: Acer, records: NDArray[np.float64]) -> Tensors:
 
 
 @EACH_CASE
-def test_twenty_updates_are_those_of_torch_in_float64(case: UpdateCase) -> None:
+def test_twenty_updates_equal_torchs_in_float64(case: UpdateCase) -> None:
     memory = RandomMemory(1)
     memory.drawn[:] = memory.mean + 0.1 * memory.drawn
     algorithm = make_algorithm(memory, dict(case.section), dict(REFER_SETTINGS), dtype=np.float64)
@@ -121,7 +121,7 @@ def test_twenty_updates_are_those_of_torch_in_float64(case: UpdateCase) -> None:
 
 
 def _reset(algorithm: ReferAlgorithm, p: Tensors) -> None:
-    """Forget the moments of the first update."""
+    """Reset the moments of the first update."""
     for name, field in algorithm.layout.fields.items():
         if name.startswith("adam/"):
             algorithm.values(field)[:] = 0.0
@@ -159,7 +159,7 @@ def _step(
 
 @EACH_CASE
 @pytest.mark.parametrize("trials", [2, 3, 7, 16])
-def test_a_trial_among_any_number_gives_what_it_gives_alone(case: UpdateCase, trials: int) -> None:
+def test_a_trial_among_any_number_equals_the_trial_alone(case: UpdateCase, trials: int) -> None:
     joint_memory, single_memory = RandomMemory(trials), RandomMemory(1, first_trial=trials - 1)
     joint = make_algorithm(joint_memory, dict(case.section), dict(REFER_SETTINGS))
     single = make_algorithm(single_memory, dict(case.section), dict(REFER_SETTINGS), first_trial=trials - 1)
@@ -171,9 +171,7 @@ def test_a_trial_among_any_number_gives_what_it_gives_alone(case: UpdateCase, tr
 
 
 @EACH_CASE
-def test_numpy_does_the_updates_of_the_library_up_to_rounding(
-    case: UpdateCase, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_numpy_matches_the_librarys_updates_up_to_rounding(case: UpdateCase, monkeypatch: pytest.MonkeyPatch) -> None:
     memories = RandomMemory(1), RandomMemory(1)
     for memory in memories:
         memory.drawn[:] = memory.mean + 0.1 * memory.drawn

@@ -23,7 +23,7 @@ from onrig.learner.trajectories import Trajectories
 
 
 @pytest.mark.parametrize("name", algorithm_names())
-def test_every_section_of_the_settings_builds_its_algorithm_and_a_rig_refuses_what_it_could_not_export(
+def test_every_settings_section_builds_its_algorithm_and_a_rig_refuses_what_it_cannot_export(
     name: str,
 ) -> None:
     settings = msgspec.convert({"algorithm": name}, LearnerSettings)
@@ -36,7 +36,7 @@ def test_every_section_of_the_settings_builds_its_algorithm_and_a_rig_refuses_wh
 
 
 @pytest.mark.parametrize("name", algorithm_names())
-def test_trials_and_action_dimensions_are_those_that_it_can_take(name: str) -> None:
+def test_each_algorithm_declares_the_trials_and_action_dimensions_it_supports(name: str) -> None:
     settings = msgspec.convert({"algorithm": name}, LearnerSettings)
     with pytest.raises(ValueError, match="one random stream per trial"):
         algorithm_for(settings, 2, 1, [])
@@ -46,7 +46,7 @@ def test_trials_and_action_dimensions_are_those_that_it_can_take(name: str) -> N
 
 
 @pytest.mark.parametrize("name", [name for name in algorithm_names() if default_section(name).home_under_refer])
-def test_what_it_notes_beside_an_experience_is_what_its_section_says(name: str) -> None:
+def test_the_notes_with_an_experience_are_those_of_its_section(name: str) -> None:
     settings = msgspec.convert({"algorithm": name, "refer": {"rules": "none"}}, LearnerSettings)
     _assert_notes(settings)
     if name == "vracer":
@@ -65,7 +65,7 @@ def _assert_notes(settings: LearnerSettings) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in algorithm_names() if default_section(name).provides_targets])
-def test_the_target_is_told_with_the_error(name: str) -> None:
+def test_the_target_is_reported_with_the_error(name: str) -> None:
     settings = msgspec.convert({"algorithm": name, name: {"batch": 5}}, LearnerSettings)
     rng = np.random.default_rng(1)
     observation, action, next_observation = (
@@ -95,7 +95,7 @@ def test_the_target_is_told_with_the_error(name: str) -> None:
     np.testing.assert_allclose(terminated_signals.target, scaled_reward, rtol=1e-6)
     np.testing.assert_allclose(continued_signals.target[is_terminal], scaled_reward[is_terminal], rtol=1e-6)
     assert np.abs(continued_signals.target - scaled_reward)[~is_terminal].min() > 1e-6
-    # What is left is the value of the action, which does not depend on the successor.
+    # The remainder is the value of the action, which does not depend on the successor.
     np.testing.assert_allclose(
         continued_signals.target - continued_signals.td,
         terminated_signals.target - terminated_signals.td,

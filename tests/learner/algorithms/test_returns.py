@@ -11,7 +11,7 @@ GAMMA = 0.97
 
 
 def _chains(rng: np.random.Generator, *lengths: int) -> np.ndarray:
-    """Successors of chains of these lengths, their slots shuffled."""
+    """Successors of chains of these lengths, with shuffled slots."""
     n = sum(lengths)
     slots, successors, start = rng.permutation(n), np.full(n, -1), 0
     for length in lengths:
@@ -39,7 +39,7 @@ def test_chains_in_any_order_equal_the_loop() -> None:
     assert not np.isnan(expected).any()
 
 
-def test_with_ratios_of_one_and_more_it_is_the_discounted_return() -> None:
+def test_with_ratios_of_at_least_one_it_is_the_discounted_return() -> None:
     rng = np.random.default_rng(1)
     reward, value, T = rng.standard_normal(30), rng.standard_normal(30), 30
     successors = np.append(np.arange(1, T), -1)
@@ -58,7 +58,7 @@ def test_with_ratios_of_zero_it_is_the_reward_and_the_next_value() -> None:
     np.testing.assert_allclose(actual, reward + GAMMA * np.append(value[1:], 0.0), rtol=1e-12)
 
 
-def test_nothing_stored_has_no_returns_and_a_lone_experience_its_own() -> None:
+def test_an_empty_memory_has_no_returns_and_a_single_experience_its_own() -> None:
     empty = np.zeros(0)
     assert retrace(empty, empty, empty, empty, np.zeros(0, np.int64), GAMMA).shape == (0,)
     three, seven, two = (np.array([number]) for number in (3.0, 7.0, 2.0))
@@ -95,7 +95,7 @@ def test_advantages_are_the_double_sum_within_episodes() -> None:
             assert advantage[k, t] == pytest.approx(total, rel=1e-12)
 
 
-def test_with_lambda_one_an_advantage_is_the_return_less_the_value() -> None:
+def test_with_lambda_one_an_advantage_is_the_return_minus_the_value() -> None:
     rng = np.random.default_rng(5)
     reward, value = rng.standard_normal((2, 12))
     successors, has_ended = np.append(value[1:], 0.3), np.arange(12) == 6

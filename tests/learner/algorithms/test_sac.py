@@ -27,10 +27,10 @@ def _sac(
 @pytest.mark.parametrize(
     ("changes", "weighted"), [({}, True), ({"log_std": (-0.05, 0.05)}, False), ({"hidden": (9,)}, True)]
 )
-def test_updates_equal_those_of_numpy_losses_gradients_and_steps(changes: dict[str, object], weighted: bool) -> None:
+def test_updates_equal_numpys_in_losses_gradients_and_steps(changes: dict[str, object], weighted: bool) -> None:
     config = msgspec.structs.replace(SMALL_CONFIG, **changes)
     sac = _sac(config, seeds=(3, 4), dtype=np.float64)
-    # Some steps first, so that targets differ from the online networks.
+    # First some steps, so that targets differ from the online networks.
     sac.update(minibatches(np.random.default_rng(5), (20, 2, 6), 3, 2))
     state_before = sac.state()
     data = minibatches(np.random.default_rng(6), (2, 2, 6), 3, 2, weighted=weighted)
@@ -48,7 +48,7 @@ def test_updates_equal_those_of_numpy_losses_gradients_and_steps(changes: dict[s
 
 
 @pytest.mark.parametrize("m", [1, 2, 5])
-def test_log_probabilities_are_those_of_the_density_of_the_sampled_actions(m: int) -> None:
+def test_log_probabilities_match_the_density_of_the_sampled_actions(m: int) -> None:
     sac = _sac(SMALL_CONFIG, 3, m, dtype=np.float64)
     sac.update(minibatches(np.random.default_rng(0), (50, 1, 6), 3, m))
     rng = np.random.default_rng(1)
@@ -59,7 +59,7 @@ def test_log_probabilities_are_those_of_the_density_of_the_sampled_actions(m: in
     std = (np.arctanh(samples) - mean) / noise
 
     def cumulative_distribution(a: np.ndarray) -> np.ndarray:
-        """The distribution function of each component: that of a normal behind the squashing."""
+        """The distribution function of each component: a normal one behind the squashing."""
         z = (np.arctanh(a) - mean) / std
         return np.array([[0.5 * (1 + math.erf(v / math.sqrt(2))) for v in row] for row in z])
 
@@ -68,12 +68,12 @@ def test_log_probabilities_are_those_of_the_density_of_the_sampled_actions(m: in
     np.testing.assert_allclose(np.exp(log_pi[0, :, 0]), density, rtol=1e-3)
 
 
-def test_the_actors_gradient_is_that_of_finite_differences() -> None:
+def test_the_actors_gradient_equals_finite_differences() -> None:
     config = msgspec.structs.replace(SMALL_CONFIG, hidden=(7,), batch=4, lr=1e-9)
     sac = _sac(config, dtype=np.float64)
     data = minibatches(np.random.default_rng(0), (1, 1, 4), 3, 2)
     state = sac.state()
-    sac.update(data)  # by next to nothing: Adam's first moment is a tenth of the gradient
+    sac.update(data)  # by a tiny number: Adam's first moment is a tenth of the gradient
     gradient = 10.0 * trial_state(sac.state(), 0)["adam_mean_actor"][0]
     stream = np.random.default_rng()
     restore_stream(stream, state["streams"][0])
@@ -96,7 +96,7 @@ def test_the_actors_gradient_is_that_of_finite_differences() -> None:
 
 
 @pytest.mark.parametrize(("batch", "m"), [(16, 1), (5, 3), (13, 4)])
-def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(batch: int, m: int) -> None:
+def test_a_trial_is_bit_identical_among_others_and_alone(batch: int, m: int) -> None:
     config = msgspec.structs.replace(SMALL_CONFIG, batch=batch)
     data = minibatches(np.random.default_rng(0), (30, 5, batch), 3, m)
     joint = _sac(config, 3, m, (10, 11, 12, 13, 14))
@@ -114,7 +114,7 @@ def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(batch: int, 
             assert np.array_equal(*pair), name
 
 
-def test_updates_at_once_equal_updates_one_by_one() -> None:
+def test_batched_updates_equal_single_updates() -> None:
     data = minibatches(np.random.default_rng(0), (7, 2, 6), 3, 2)
     batched, sequential = (_sac(SMALL_CONFIG, seeds=(1, 2)) for _ in range(2))
     td = batched.update(data).td
@@ -123,7 +123,7 @@ def test_updates_at_once_equal_updates_one_by_one() -> None:
     assert all(np.array_equal(value, sequential.state()[name]) for name, value in batched.state().items())
 
 
-def test_a_restored_learner_goes_on_bit_for_bit_noise_and_temperature_included() -> None:
+def test_a_restored_learner_continues_bit_for_bit_including_noise_and_temperature() -> None:
     data = minibatches(np.random.default_rng(0), (11, 2, 6), 3, 2)
     sac = _sac(SMALL_CONFIG, seeds=(1, 2))
     sac.update(data)
@@ -138,14 +138,14 @@ def test_a_restored_learner_goes_on_bit_for_bit_noise_and_temperature_included()
     assert all(np.array_equal(value, other.state()[name]) for name, value in sac.state().items())
 
 
-def test_what_it_cannot_take_is_refused() -> None:
+def test_unsupported_inputs_are_refused() -> None:
     with pytest.raises(ValueError, match="expected"):
         _sac(SMALL_CONFIG).update(minibatches(np.random.default_rng(0), (1, 1, 7), 3, 2))
     with pytest.raises(ValueError, match="of shape"):
         _sac(SMALL_CONFIG).restore(_sac(SMALL_CONFIG, m=4).state())
 
 
-def test_a_diverged_trial_disturbs_no_other() -> None:
+def test_a_diverged_trial_does_not_disturb_the_others() -> None:
     data = minibatches(np.random.default_rng(0), (5, 3, 6), 3, 2)
     undisturbed, diverged = (_sac(SMALL_CONFIG, seeds=(1, 2, 3)) for _ in range(2))
     state = diverged.state()
@@ -156,7 +156,7 @@ def test_a_diverged_trial_disturbs_no_other() -> None:
     assert np.isnan(actual[-1, 1]).all()
 
 
-def test_without_noise_a_sample_is_the_mean_and_the_spread_stays_within_its_bounds() -> None:
+def test_without_noise_a_sample_is_the_mean_and_the_std_stays_within_its_bounds() -> None:
     sac = _sac(msgspec.structs.replace(SMALL_CONFIG, log_std=(-1.0, -1.0 + 1e-6)), dtype=np.float64)
     observation = np.random.default_rng(1).uniform(-1, 1, (1, 3, 3))
     np.testing.assert_allclose(sac.sample(observation, np.zeros((1, 3, 2))), sac.policy(observation), rtol=1e-12)
@@ -164,7 +164,7 @@ def test_without_noise_a_sample_is_the_mean_and_the_spread_stays_within_its_boun
     np.testing.assert_allclose(pre_squash_noise, math.exp(-1.0), rtol=1e-5)
 
 
-def test_the_temperature_moves_the_entropy_to_minus_the_number_of_actions() -> None:
+def test_the_temperature_drives_the_entropy_to_minus_the_number_of_actions() -> None:
     config = SacConfig(hidden=(16, 16), batch=32, gamma=0.0, lr=1e-2, reward_scale=1.0, temperature=0.01)
     sac = _sac(config, 1, 1, (0, 1))
     data = minibatches(np.random.default_rng(0), (250, 2, 32), 1, 1, weighted=False)
@@ -173,11 +173,11 @@ def test_the_temperature_moves_the_entropy_to_minus_the_number_of_actions() -> N
     np.testing.assert_allclose(sac.policy(observation), 0.5 * observation, atol=0.2)
     noise = np.random.default_rng(1).standard_normal((2, 3000, 1))
     samples = sac.sample(np.zeros((2, 3000, 1)), noise)
-    # A normal of standard deviation 0.089 has an entropy of -1; squashing takes little of it near 0.
+    # A normal of standard deviation 0.089 has an entropy of -1; squashing reduces it only a little near 0.
     np.testing.assert_allclose(samples.std(axis=1), 0.089, rtol=0.35)
 
 
-def test_it_explores_by_itself_and_a_rig_can_run_it() -> None:
+def test_it_explores_by_itself_and_runs_on_a_rig() -> None:
     sac = _sac(SMALL_CONFIG)
     assert isinstance(sac, Stochastic)
     assert isinstance(sac, Exportable)

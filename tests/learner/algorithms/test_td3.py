@@ -25,13 +25,13 @@ def _td3(
 @pytest.mark.parametrize(
     ("changes", "weighted"), [({}, True), ({"targets": "every"}, False), ({"delay": 1, "hidden": (9,)}, True)]
 )
-def test_updates_equal_those_of_numpy_losses_gradients_and_steps(changes: dict[str, object], weighted: bool) -> None:
+def test_updates_equal_numpys_in_losses_gradients_and_steps(changes: dict[str, object], weighted: bool) -> None:
     config = msgspec.structs.replace(SMALL_CONFIG, **changes)
     td3 = _td3(config, seeds=(3, 4), dtype=np.float64)
-    # Some steps first, so that targets differ from the online networks.
+    # First some steps, so that targets differ from the online networks.
     td3.update(minibatches(np.random.default_rng(5), (21, 2, 6), 3, 2))
     state_before = td3.state()
-    # Adam divides by next to nothing where a gradient is: all parameters get one big enough to compare.
+    # Adam divides by a tiny number at small gradients, so all parameters get a gradient large enough to compare.
     data = minibatches(np.random.default_rng(6), (2, 2, 6), 3, 2, weighted=weighted)
     signals, state_after = td3.update(data), td3.state()
     for trial in range(2):
@@ -49,12 +49,12 @@ def test_updates_equal_those_of_numpy_losses_gradients_and_steps(changes: dict[s
     assert state_after["updates"] == 23
 
 
-def test_the_actor_moves_up_the_first_critic_by_finite_differences() -> None:
+def test_the_actor_ascends_the_first_critic_by_finite_differences() -> None:
     config = msgspec.structs.replace(SMALL_CONFIG, delay=1, hidden=(7,), batch=4, lr=1e-9)
     td3 = _td3(config, dtype=np.float64)
     data = minibatches(np.random.default_rng(0), (1, 1, 4), 3, 2)
     state = td3.state()
-    td3.update(data)  # by next to nothing: Adam's first moment is a tenth of the gradient
+    td3.update(data)  # by a tiny number: Adam's first moment is a tenth of the gradient
     gradient = 10.0 * trial_state(td3.state(), 0)["adam_mean_actor"][0]
     critic = vectors(td3.state(), "critic1")[0]
 
@@ -74,7 +74,7 @@ def test_the_actor_moves_up_the_first_critic_by_finite_differences() -> None:
 
 
 @pytest.mark.parametrize(("batch", "m"), [(16, 1), (5, 3), (13, 4)])
-def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(batch: int, m: int) -> None:
+def test_a_trial_is_bit_identical_among_others_and_alone(batch: int, m: int) -> None:
     config = msgspec.structs.replace(SMALL_CONFIG, batch=batch)
     data = minibatches(np.random.default_rng(0), (40, 5, batch), 3, m)
     joint = _td3(config, 3, m, (10, 11, 12, 13, 14))
@@ -89,7 +89,7 @@ def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(batch: int, 
             assert np.array_equal(*pair), name
 
 
-def test_updates_at_once_equal_updates_one_by_one() -> None:
+def test_batched_updates_equal_single_updates() -> None:
     data = minibatches(np.random.default_rng(0), (7, 2, 6), 3, 2)
     batched, sequential = (_td3(SMALL_CONFIG, seeds=(1, 2)) for _ in range(2))
     td = batched.update(data).td
@@ -98,7 +98,7 @@ def test_updates_at_once_equal_updates_one_by_one() -> None:
     assert all(np.array_equal(value, sequential.state()[name]) for name, value in batched.state().items())
 
 
-def test_a_restored_learner_goes_on_bit_for_bit_noise_included() -> None:
+def test_a_restored_learner_continues_bit_for_bit_including_noise() -> None:
     data = minibatches(np.random.default_rng(0), (11, 2, 6), 3, 2)
     td3 = _td3(SMALL_CONFIG, seeds=(1, 2))
     td3.update(data)
@@ -121,12 +121,12 @@ def test_a_state_of_other_networks_or_trials_is_refused() -> None:
         _td3(SMALL_CONFIG).restore({})
 
 
-def test_what_it_cannot_learn_from_is_refused() -> None:
+def test_unsupported_inputs_are_refused() -> None:
     with pytest.raises(ValueError, match="expected"):
         _td3(SMALL_CONFIG).update(minibatches(np.random.default_rng(0), (1, 1, 7), 3, 2))
 
 
-def test_termination_takes_the_bootstrap_away() -> None:
+def test_termination_removes_the_bootstrap() -> None:
     data = minibatches(np.random.default_rng(0), (1, 1, 6), 3, 2)
     terminated, not_terminated = (replace(data, terminated=np.full((1, 1, 6), end)) for end in (True, False))
     other_successor, bootstrapped_elsewhere = (
@@ -139,7 +139,7 @@ def test_termination_takes_the_bootstrap_away() -> None:
     assert not np.array_equal(td[2], td[3])
 
 
-def test_a_diverged_trial_disturbs_no_other() -> None:
+def test_a_diverged_trial_does_not_disturb_the_others() -> None:
     data = minibatches(np.random.default_rng(0), (5, 3, 6), 3, 2)
     undisturbed, diverged = (_td3(SMALL_CONFIG, seeds=(1, 2, 3)) for _ in range(2))
     state = diverged.state()

@@ -50,7 +50,7 @@ def test_conjugate_gradients_solve_each_trials_system() -> None:
 
 
 def _filtered_batch(trpo: Trpo, batch: PolicyBatch) -> tuple[NDArray[np.floating], BatchStatistics]:
-    """What networks see of a batch's observations, and its statistics."""
+    """Network inputs for a batch's observations, and their statistics."""
     statistics = flatten_actors(trpo._compute_statistics(batch))
     return trpo._inputs(statistics.observation), statistics
 
@@ -64,7 +64,7 @@ def _flatten(tensors: Any) -> NDArray[np.float64]:
 
 
 def _fisher(parameters: Tensors, x: torch.Tensor) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
-    """Products with the Hessian of the mean divergence by differentiating twice."""
+    """Products with the Hessian of the mean divergence, by differentiating twice."""
     parameter_list = list(parameters.values())
     mean, std = mlp(parameters, "policy", x), parameters["spread/log_std"].exp()
     divergence = kl_divergence(mean.detach(), std.detach(), mean, std).mean()
@@ -73,7 +73,7 @@ def _fisher(parameters: Tensors, x: torch.Tensor) -> Callable[[NDArray[np.float6
 
 
 @pytest.mark.parametrize("hidden", [[6, 5], [7], [5, 4, 3]])
-def test_a_fisher_product_is_that_of_differentiating_the_divergence_twice(hidden: list[int]) -> None:
+def test_a_fisher_product_equals_differentiating_the_divergence_twice(hidden: list[int]) -> None:
     trpo = _trpo([3, 4], np.float64, damping=0.25, hidden=hidden, log_std=-0.4)
     _learn(trpo, [3, 4])
     x = trpo._inputs(np.random.default_rng(1).standard_normal((2, 32, N_OBS)))
@@ -87,7 +87,7 @@ def test_a_fisher_product_is_that_of_differentiating_the_divergence_twice(hidden
 def _divergence_and_gain(
     trpo: Trpo, old_leaves: Tensors, x: NDArray[np.floating], statistics: BatchStatistics, trial: int = 0
 ) -> tuple[float, float]:
-    """Mean divergence from the old policy of the present one, and its mean gain."""
+    """Mean divergence of the current policy from the old one, and its mean gain."""
     states, new_leaves = torch.tensor(np.asarray(x[trial], np.float64)), _policy_leaves(trpo, trial)
     (old_mean, old_std), (mean, std) = (
         (mlp(parameters, "policy", states), parameters["spread/log_std"].exp())
@@ -113,7 +113,7 @@ def test_accepted_steps_stay_within_the_divergence_and_do_not_lose() -> None:
 @pytest.mark.parametrize(
     ("seed", "max_kl", "is_near", "is_better"), [(5, 3.0, False, True), (4, 8.0, True, False)], ids=["too far", "worse"]
 )
-def test_of_a_full_step_too_far_or_to_a_worse_policy_half_is_taken(
+def test_a_step_too_far_or_to_a_worse_policy_is_halved(
     seed: int, max_kl: float, is_near: bool, is_better: bool
 ) -> None:
     trpo = _trpo([seed], np.float64, max_kl=max_kl)
@@ -134,7 +134,7 @@ def test_of_a_full_step_too_far_or_to_a_worse_policy_half_is_taken(
     assert float((2.0 * half_step * product(2.0 * half_step)).sum()) == pytest.approx(2.0 * max_kl)
 
 
-def test_iterations_are_those_of_trpo_written_out() -> None:
+def test_iterations_equal_trpo_written_out() -> None:
     trpo, twin = (_trpo([3, 4], np.float64, value_lr=1e-2) for _ in range(2))
     expected = [trial_parameters(twin.state(), trial, ("policy", "spread", "value")) for trial in range(2)]
     adams = [torch.optim.Adam(net_parameters(parameters, "value"), lr=1e-2) for parameters in expected]
@@ -193,7 +193,9 @@ def _iteration(twin: Trpo, parameters: Tensors, adam: torch.optim.Adam, fields: 
             adam.step()
 
 
-def test_where_no_step_is_accepted_the_policy_stays_and_values_learn_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_no_step_is_accepted_the_policy_is_unchanged_and_values_keep_learning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(trpo_module, "KL_SLACK", -1.0)
     trpo = _trpo([3])
     policy, value = policies(trpo), value_parameters(trpo)
@@ -213,7 +215,7 @@ def test_values_approach_their_targets() -> None:
 
 
 @pytest.mark.parametrize("S", [1, 2, 3, 7, 16])
-def test_a_trial_learns_bit_for_bit_what_it_learns_alone_and_goes_on_from_its_state(S: int) -> None:
+def test_a_trial_learns_bit_for_bit_as_alone_and_continues_from_its_state(S: int) -> None:
     joint = _trpo([*range(S)])
     _learn(joint, [*range(S)], 2)
     for trial in {0, S // 2, S - 1}:

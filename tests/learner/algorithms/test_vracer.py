@@ -28,7 +28,7 @@ def _column(memory: RandomMemory, name: str) -> np.ndarray:
     return np.asarray(memory.notes.state()[name])
 
 
-def test_what_enters_the_memory_is_valued_and_looked_along_at_once() -> None:
+def test_new_experiences_are_valued_and_traced_along_their_episode_at_once() -> None:
     memory = RandomMemory(1)
     vracer = _vracer(memory, gamma=0.9, lr=1e-12)
     values, next_values = (_values(vracer, states) for states in (memory.observation, memory.next_observation))
@@ -44,7 +44,7 @@ def test_what_enters_the_memory_is_valued_and_looked_along_at_once() -> None:
     assert (_column(memory, "rho")[0, other_slots] == 1.0).all()
 
 
-def test_a_new_experience_leads_to_the_value_of_where_it_ends_until_the_next_look_along_the_episodes() -> None:
+def test_a_new_experience_uses_the_value_of_its_end_until_its_episode_is_traced_again() -> None:
     memory = RandomMemory(1, has_terminations=False)
     vracer = _vracer(memory, gamma=0.9, lr=1e-12, retrace_every=3)
     slots: Slots = np.arange(8)[None, None]
@@ -86,13 +86,13 @@ def test_it_learns_the_best_action_and_its_value(advantage: str) -> None:
     vracer.update(memory.draws(200, 16))
     mean, std = vracer.distribution(memory.observation)
     assert 0.2 < float(mean.mean()) < 0.8
-    assert (std < 0.447).all()  # less spread pays here
+    assert (std < 0.447).all()  # less spread is rewarded here
     kl, is_far = vracer.divergence()[0]
     assert 0.0 < kl < 5.0
     assert is_far < 0.5
 
 
-def test_the_standard_deviation_is_the_same_in_all_states_and_starts_as_set() -> None:
+def test_the_standard_deviation_is_the_same_in_all_states_and_starts_as_configured() -> None:
     memory = RandomMemory(2)
     vracer = _vracer(memory)
     _, std = vracer.distribution(memory.observation)
@@ -102,7 +102,7 @@ def test_the_standard_deviation_is_the_same_in_all_states_and_starts_as_set() ->
 
 
 def test_gradients_are_those_of_the_paper() -> None:
-    """Of the biases of value and mean and of the standard deviation, from what stands beside the slots."""
+    """For the biases of value and mean and the standard deviation, computed from the notes of the slots."""
     memory = RandomMemory(1)
     vracer = _vracer(memory, {"standardise": False}, lr=1e-3)
     vracer.update(memory.draws(15, 8))
@@ -143,6 +143,6 @@ def test_gradients_are_those_of_the_paper() -> None:
     std_gradient = pull * ((drawn_action - mean) ** 2 / std**2 - 1.0) / std + (1.0 - beta) * (
         1.0 / std - policy_distance / std**3
     )
-    slope = 1.0 - np.exp(-std[0])  # of the softplus
+    slope = 1.0 - np.exp(-std[0])  # the derivative of the softplus
     expected = [value_gradient.mean(), *mean_gradient.mean(axis=0), *(slope * std_gradient.mean(axis=0))]
     np.testing.assert_allclose(actual, expected, rtol=2e-3, atol=2e-4)

@@ -22,18 +22,18 @@ from tests.learner.torch_nets import Tensors
 
 
 class CriticRandomness(NamedTuple):
-    """What is random in an update."""
+    """Random numbers of an update."""
 
     noise: NDArray[np.float64]
-    """(2, B, m): of the next action, and of the actor's."""
+    """(2, B, m): for the next action, and for the actor's."""
     subset: Sequence[int]
-    """Critics of the target."""
+    """Critics in the target."""
     seed: float = 0.0
-    """Of the dropout."""
+    """Masks of the dropout."""
 
 
 class TorchSac:
-    """One trial, from its state in ours."""
+    """One trial, starting from our state."""
 
     def __init__(self, state: Mapping[str, NDArray[np.generic]], trial: int, config: SacConfig) -> None:
         self.config, self.updates = config, int(state["updates"])
@@ -56,7 +56,7 @@ class TorchSac:
             pair = torch.cat((s_next, next_action), 1)
             if config.resolved_options.targets == "averaged":
                 target_values = [self._net(f"target_{name}", pair) for name in critics]
-            else:  # with the present pairs; the second pass, below, has the same masks
+            else:  # with the current pairs; the second pass, below, has the same masks
                 stacked_pairs, dropout_counter = (
                     torch.cat((torch.cat((s, a), 1), pair)),
                     copy.copy(self._dropout_counter),
@@ -160,7 +160,7 @@ class TorchSac:
         return {name: self.p[name] for name in names}
 
     def _adam_step(self, loss: torch.Tensor, leaves: Tensors) -> None:
-        """A step of Adam (Kingma and Ba 2015) by each group of the leaves."""
+        """One step of Adam (Kingma and Ba 2015) for each group of leaves."""
         gradients = torch.autograd.grad(loss, list(leaves.values()))
         gradients_by_net: dict[str, list[tuple[str, torch.Tensor]]] = {}
         for name, g in zip(leaves, gradients, strict=True):

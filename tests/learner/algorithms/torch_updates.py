@@ -29,7 +29,7 @@ def log_density(a: torch.Tensor, mean: torch.Tensor, std: torch.Tensor) -> torch
 
 
 def ratio(log_pi: torch.Tensor, log_mu: torch.Tensor) -> torch.Tensor:
-    """Bounded, with the gradient of the bounded one times that of ln pi."""
+    """Bounded ratio, with a gradient of the bounded ratio times that of ln pi."""
     rho = (log_pi - log_mu).detach().clamp(-7.0, 7.0).exp()
     return rho * (1.0 + log_pi - log_pi.detach())
 
@@ -95,7 +95,7 @@ def naf(p: Tensors, g: Tensors, config: Any) -> tuple[torch.Tensor, torch.Tensor
 
 
 def ddpg(p: Tensors, g: Tensors, config: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Loss of both networks, none of which learns from the other's, and TD errors."""
+    """Loss of both networks, neither of which learns from the other's, and TD errors."""
     x, frozen_parameters = g["observation"], {name: values.detach() for name, values in p.items()}
     mean = mlp(p, "actor", x).tanh()
     _, is_near, kl = _policy_distance(g, mean, torch.full((1, mean.shape[1]), 0.2, dtype=torch.float64))
@@ -124,7 +124,7 @@ def vracer(p: Tensors, g: Tensors, config: Any) -> tuple[torch.Tensor, torch.Ten
 
 
 def _run_over_window(p: Tensors, g: Tensors, config: Any) -> torch.Tensor:
-    """Outputs of cells over windows, row by row from the earliest step that there is."""
+    """Outputs of cells over windows, row by row from the earliest existing step."""
     W, units = config.recurrent.window, config.recurrent.units
     n = g["observation"].shape[1]
     rows = []
@@ -217,7 +217,7 @@ class Adam:
 
 
 def apply_update(p: Tensors, loss: torch.Tensor, leaves: Tensors, adams: list[Adam], annealing: float) -> None:
-    """Take a step of each down the gradient of a loss by the leaves."""
+    """Make a step of each optimiser down the gradient of a loss by the leaves."""
     gradients = dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
     for adam in adams:
         adam.step(p, gradients, annealing)

@@ -1,4 +1,4 @@
-"""Experiences and policies for samplers to look at."""
+"""Experiences and policies for samplers that evaluate them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onrig.learner.samplers import ReplayView
 
 
 def random_view(actions: NDArray[np.floating], observations: int = 1) -> ReplayView:
-    """Random experiences with these actions (S, slots, m), under a policy that goes by the first observation."""
+    """Random experiences with these actions (S, slots, m), under a policy that depends on the first observation."""
     S, slots, m = actions.shape
     columns = [np.random.default_rng(slots).standard_normal((slots, observations)) for _ in range(2)]
     rewards = np.random.default_rng(m).standard_normal((slots,))

@@ -1,4 +1,4 @@
-"""ERO: the coins, the draws from what is in, and what the network learns (Zha et al. 2019)."""
+"""ERO: the coins, the draws from the selected experiences, and the network's learning (Zha et al. 2019)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def members(ero: Ero, trial: int = 0) -> NDArray[np.bool_]:
     return np.asarray(ero.state()["members"][trial], np.bool_)
 
 
-def test_half_of_the_new_experiences_are_in_and_minibatches_are_uniform_draws_from_those() -> None:
+def test_half_of_the_new_experiences_are_selected_and_minibatches_are_uniform_draws_from_them() -> None:
     ero = sampler()
     ero.on_write([np.arange(CAPACITY)])
     ero.draw(1)
@@ -52,7 +52,7 @@ def test_half_of_the_new_experiences_are_in_and_minibatches_are_uniform_draws_fr
     assert np.abs(counts[included_slots] - expected).max() < 5 * np.sqrt(expected)
 
 
-def test_all_are_drawn_from_while_fewer_than_a_minibatch_are_in() -> None:
+def test_all_experiences_are_drawn_while_fewer_than_a_minibatch_are_selected() -> None:
     ero = sampler()
     ero.on_write([np.arange(20)])
     ero.draw(1)
@@ -60,7 +60,7 @@ def test_all_are_drawn_from_while_fewer_than_a_minibatch_are_in() -> None:
     assert {slot for slots in (ero.draw(1).slots[0, 0].tolist() for _ in range(100)) for slot in slots} == {*range(20)}
 
 
-def test_only_the_coins_of_what_was_replayed_or_rewritten_are_tossed_again() -> None:
+def test_coins_are_tossed_again_only_for_replayed_or_rewritten_experiences() -> None:
     ero = sampler()
     ero.on_write([np.arange(CAPACITY)])
     ero.draw(1)
@@ -74,7 +74,7 @@ def test_only_the_coins_of_what_was_replayed_or_rewritten_are_tossed_again() -> 
     assert tossed_slots
 
 
-def test_how_writes_are_bunched_makes_no_difference() -> None:
+def test_the_grouping_of_writes_makes_no_difference() -> None:
     in_one_batch, in_batches = sampler(), sampler()
     in_one_batch.on_write([np.arange(30)])
     for slots in (np.arange(20), np.array([4, 7]), np.arange(18, 30)):
@@ -83,7 +83,7 @@ def test_how_writes_are_bunched_makes_no_difference() -> None:
     assert in_one_batch.draw(1).slots.tolist() == in_batches.draw(1).slots.tolist()
 
 
-def test_a_gain_makes_the_present_choice_likelier() -> None:
+def test_a_gain_makes_the_current_choice_more_likely() -> None:
     ero = sampler()
     ero.on_write([np.arange(CAPACITY)])
     draw_and_record(ero, 3)
@@ -100,7 +100,7 @@ def test_a_gain_makes_the_present_choice_likelier() -> None:
         assert np.sign(likelihood() - likelihood_before) == sign
 
 
-def test_only_trials_whose_episode_ended_are_stepped() -> None:
+def test_only_trials_whose_episode_has_ended_take_a_step() -> None:
     ero = sampler(2)
     ero.on_write([np.arange(CAPACITY)] * 2)
     ero.draw(1)
@@ -116,7 +116,7 @@ def test_only_trials_whose_episode_ended_are_stepped() -> None:
     assert state_after["nets/adam/net"][:, 0, -1].tolist() == [0.0, 1.0]
 
 
-def test_steps_are_those_of_torch_and_of_each_trial_alone() -> None:
+def test_steps_equal_torchs_and_those_of_each_trial_alone() -> None:
     settings = EroSettings(hidden=(9, 5), sample=11)
 
     def training_fields(k: int) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.float64]]:
@@ -147,7 +147,7 @@ def test_steps_are_those_of_torch_and_of_each_trial_alone() -> None:
         assert_state_close(nets.state(), trial, parameters)
 
 
-def test_a_restored_sampler_goes_on_as_the_one_before() -> None:
+def test_a_restored_sampler_continues_like_the_original() -> None:
     def continue_drawing(ero: Ero) -> list[list[int]]:
         ero.on_episode_end(np.ones(1), np.ones(1, np.bool_))
         ero.on_write([np.arange(5)])

@@ -9,14 +9,14 @@ from tests.learner.samplers.looks import random_view
 RNG = np.random.default_rng
 
 
-def test_experiences_are_standardised_by_the_memory_and_the_learner_s_columns_squashed_once() -> None:
+def test_experiences_are_standardised_by_the_memory_and_the_learners_columns_are_squashed_once() -> None:
     view = random_view(RNG(0).uniform(-1, 1, (2, 300, 2)), observations=3)
     features = Features(view, 2, 300)
     features.on_write([np.arange(300), np.arange(40)])
     slots = np.array([[4, 9, 2], [3, 1, 7]])
     td, target = RNG(2).standard_normal((2, 1, 2, 2))
     features.on_update(slots[:, :2], Signals(td, target=target))
-    features.standardise(np.array([True, False]))  # the other one's when they are first needed
+    features.standardise(np.array([True, False]))  # the other trial's, when they are first needed
 
     stored = view.gather(slots)
     for trial, count in enumerate((300, 40)):
@@ -43,7 +43,7 @@ def test_experiences_are_standardised_by_the_memory_and_the_learner_s_columns_sq
     assert (features.all_features(slots)[1, :, :3] != features_before[1, :, :3]).all()
 
 
-def test_what_never_varies_is_no_division_by_zero() -> None:
+def test_constant_features_cause_no_division_by_zero() -> None:
     view = random_view(np.zeros((1, 20, 1)))
     constant_view = view._replace(gather=lambda slots: view.gather(np.zeros_like(slots)))
     features = Features(constant_view, 1, 20)

@@ -25,7 +25,7 @@ def _fis(
     return sampler
 
 
-def test_weights_are_those_worked_out_for_the_paper() -> None:
+def test_weights_match_those_worked_out_for_the_paper() -> None:
     # §7.2: C = 1e4, S = 16 -> n = 5000, p = 0.0016.
     expected = {1: 1.1617, 4: 1.1130, 8: 0.6358, 10: 0.3292, 16: 0.0095}
     weights = fis_weights(5000, 0.0016, 1.0)
@@ -34,7 +34,7 @@ def test_weights_are_those_worked_out_for_the_paper() -> None:
 
 
 @pytest.mark.parametrize(("n", "p"), [(1, 0.3), (3, 1.0), (10, 0.5), (400, 0.02), (50_000, 0.01)])
-def test_tail_is_the_binomial_one(n: int, p: float) -> None:
+def test_the_tail_is_that_of_the_binomial_distribution(n: int, p: float) -> None:
     tail = replay_tail(n, p)
     assert tail[0] == pytest.approx(1.0, abs=1e-9)
     assert tail[-1] == 0.0
@@ -46,7 +46,7 @@ def test_tail_is_the_binomial_one(n: int, p: float) -> None:
     assert tail[1:].sum() == pytest.approx(n * p, rel=1e-9)
 
 
-def test_weights_of_the_expected_replays_add_up_to_their_number() -> None:
+def test_weights_of_the_expected_replays_sum_to_their_number() -> None:
     for n, p in ((1, 0.08), (40, 0.08), (5000, 0.0016), (700, 0.03)):
         weights = fis_weights(n, p, 1.0)
         assert weights[1 : math.ceil(n * p - 1e-9) + 1].sum() == pytest.approx(n * p)
@@ -71,7 +71,7 @@ def test_weights_follow_the_replays_of_each_experience(uses_per: bool) -> None:
         assert weights == pytest.approx(table[np.minimum(replays[slots], len(table) - 1)], rel=1e-5, abs=1e-12)
 
 
-def test_a_rewritten_slot_counts_from_the_beginning() -> None:
+def test_a_rewritten_slot_counts_from_zero() -> None:
     sampler = _fis(16, 16)
     for _ in range(40):
         replayed_draw = sampler.draw(16)
@@ -83,13 +83,13 @@ def test_a_rewritten_slot_counts_from_the_beginning() -> None:
     assert float(fresh_draw.weights[0][fresh_draw.slots[0] != 3].max()) == pytest.approx(0.0, abs=1e-6)
 
 
-def test_slots_are_those_of_the_sampler_within() -> None:
+def test_slots_come_from_the_inner_sampler() -> None:
     uniform_sampler = Uniform(np.random.default_rng(4))
     uniform_sampler.on_write(np.arange(300))
     assert np.array_equal(_fis(300, 300, seed=4).draw(16, 20).slots, uniform_sampler.draw(16, 20).slots)
 
 
-def test_feedback_is_that_of_the_sampler_within() -> None:
+def test_feedback_goes_to_the_inner_sampler() -> None:
     assert not _fis(20, 20).required_signals
     assert _fis(20, 20, uses_per=True).required_signals
 

@@ -1,4 +1,4 @@
-"""KLPER's score against closed forms and Monte Carlo, and its choice of a batch."""
+"""KLPER's score against closed forms and Monte Carlo, and its selection of a batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RNG = np.random.default_rng
 
 
 def digamma(x: float) -> float:
-    """Of arguments that are not too small, by recurrence and asymptotic series."""
+    """Digamma function of arguments that are not too small, by recurrence and asymptotic series."""
     recurrence_sum = 0.0
     while x < 20.0:
         recurrence_sum -= 1.0 / x
@@ -33,7 +33,7 @@ def expected_score(b: int, m: int, v: float, variance: float) -> float:
 @pytest.mark.parametrize(
     ("b", "m", "variance", "expected"), [(64, 1, 0.1, 0.7101), (64, 3, 0.1, 2.1547), (256, 6, 0.2, 6.1793)]
 )
-def test_finite_batches_score_as_the_closed_form_says(b: int, m: int, variance: float, expected: float) -> None:
+def test_the_scores_of_finite_batches_match_the_closed_form(b: int, m: int, variance: float, expected: float) -> None:
     assert expected_score(b, m, 0.01, variance) == pytest.approx(expected, abs=1e-4)
     scores = kl_scores(0.1 * RNG(b + m).standard_normal((3_000, b, m)), variance)
     error = 5 * scores.std() / np.sqrt(len(scores)) + 1e-3  # the ridge shifts it a little
@@ -44,10 +44,10 @@ def test_finite_batches_score_as_the_closed_form_says(b: int, m: int, variance: 
     ("variance", "on_policy", "random"),
     [(0.1, 0.7013, 0.5647), (0.2, 1.0229, 0.0779), (0.01, 0.0, 14.41), (0.04, 0.3181, 2.607)],
 )
-def test_read_as_a_covariance_sigma_prefers_random_data_to_the_policy_s_own(
+def test_with_sigma_as_a_covariance_random_data_is_preferred_to_the_policys_own(
     variance: float, on_policy: float, random: float
 ) -> None:
-    """The finding: the first two lines are sigma as a covariance, the last two as a standard deviation."""
+    """The result: the first two lines use sigma as a covariance, the last two as a standard deviation."""
     b = 400_000
     on_policy_score = kl_scores(0.1 * RNG(0).standard_normal((b, 1)), variance)
     random_score = kl_scores(RNG(1).uniform(-1, 1, (b, 1)), variance)
@@ -56,7 +56,7 @@ def test_read_as_a_covariance_sigma_prefers_random_data_to_the_policy_s_own(
     assert (random_score < on_policy_score) == (variance >= 0.1)
 
 
-def test_it_is_the_divergence_of_two_gaussians() -> None:
+def test_the_score_is_the_divergence_of_two_gaussians() -> None:
     d = RNG(2).standard_normal((50, 2)) @ np.array([[0.3, 0.1], [0.0, 0.2]]) + [0.1, -0.2]
     mean, covariance = d.mean(0), np.cov(d.T) + 1e-6 * np.eye(2)
     x = RNG(3).multivariate_normal(mean, covariance, 400_000)
@@ -67,7 +67,7 @@ def test_it_is_the_divergence_of_two_gaussians() -> None:
     assert float(kl_scores(d, 0.1)) == pytest.approx(float((log_p - log_q).mean()), rel=5e-3)
 
 
-def test_sign_and_order_do_not_matter_and_equal_differences_are_no_trouble() -> None:
+def test_sign_and_order_do_not_matter_and_equal_differences_cause_no_error() -> None:
     d = RNG(4).standard_normal((16, 3))
     score = kl_scores(d, 0.1)
     np.testing.assert_allclose(kl_scores(-d, 0.1), score)
@@ -117,7 +117,7 @@ def test_a_restored_sampler_draws_the_same() -> None:
     assert [other.draw(16).slots.tolist() for _ in range(5)] == expected
 
 
-def test_every_trial_chooses_for_itself() -> None:
+def test_every_trial_selects_independently() -> None:
     actions = RNG(10).standard_normal((3, 40, 1)) * np.array([0.1, 1.0, 3.0])[:, None, None]
     slots = RNG(11).integers(0, 40, (4, 3, 8))
     joint = select_closest(slots, random_view(actions), 0.1)
@@ -131,7 +131,7 @@ def test_more_than_one_update_ahead_is_refused() -> None:
         make_sampler(4, np.zeros((100, 1))).draw(16, 2)
 
 
-def test_its_notation() -> None:
+def test_its_notation_is_parsed() -> None:
     assert parse_strategy("Resv[KLPER( 4 )]") == Strategy("Resv", "KLPER(4)")
     assert str(parse_strategy("FIFO[KLPER(8)]")) == "FIFO[KLPER(8)]"
     for text, message in (

@@ -61,7 +61,7 @@ def parameters(ners: Ners) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize(("n", "m", "expected_parameters"), [(3, 1, 704_769), (11, 3, 713_985), (17, 6, 721_665)])
-def test_the_networks_have_the_paper_s_sizes(n: int, m: int, expected_parameters: int) -> None:
+def test_the_networks_have_the_sizes_of_the_paper(n: int, m: int, expected_parameters: int) -> None:
     assert ScoreNets(NersSettings(), 2 * n + m + 4, [RNG(0)]).n_parameters == expected_parameters
 
 
@@ -76,7 +76,7 @@ def test_scores_are_equivariant_and_depend_on_the_rest_of_the_minibatch() -> Non
     assert (f.scores(other)[:, 1:] != scores[:, 1:]).all()
 
 
-def test_without_the_global_network_an_experience_is_scored_alone() -> None:
+def test_without_the_global_network_an_experience_is_scored_in_isolation() -> None:
     f, x = nets(NersSettings(hidden=(12, 6), score=(8,), ablation="local")), RNG(1).standard_normal((1, 10, 9))
     other = x.copy()
     other[:, 0] += 1.0
@@ -84,10 +84,10 @@ def test_without_the_global_network_an_experience_is_scored_alone() -> None:
     assert sampler(settings=NersSettings(hidden=(4,), score=(4,), ablation="few"))._nets._vector_width == 3
 
 
-def test_the_gradient_is_that_of_reinforce() -> None:
+def test_the_gradient_equals_that_of_reinforce() -> None:
     f = nets(msgspec.structs.replace(SMALL_SETTINGS, sample=4, lr=1e-12))
     x, gain, is_valid = RNG(3).standard_normal((1, 4, 9)), np.array([2.5]), np.array([[True, True, True, False]])
-    f.step(x, is_valid, gain, np.array([0]))  # by next to nothing: Adam's first moment is a tenth of the gradient
+    f.step(x, is_valid, gain, np.array([0]))  # by a tiny number: Adam's first moment is a tenth of the gradient
     for name, field in f.layout.fields.items():
         if name.startswith("adam"):
             continue
@@ -103,7 +103,7 @@ def test_the_gradient_is_that_of_reinforce() -> None:
 
 
 def _steps(f: ScoreNets, trials: int, steps: int = 20) -> None:
-    """Step all trials but one each time, on minibatches of different sizes."""
+    """Step all trials except one each time, on minibatches of different sizes."""
     for k in range(steps):
         f.step(*_training_fields(f, trials, k), np.flatnonzero(np.arange(trials) != k % (trials + 1)))
 
@@ -124,7 +124,7 @@ def _torch_scores(parameters: Tensors, x: torch.Tensor, *, uses_global: bool) ->
 
 
 @pytest.mark.parametrize("ablation", ["none", "local"])
-def test_steps_are_those_of_torch(ablation: Literal["none", "local"]) -> None:
+def test_steps_equal_torchs(ablation: Literal["none", "local"]) -> None:
     f = nets(msgspec.structs.replace(SMALL_SETTINGS, ablation=ablation), trials=3)
     expected = [trial_parameters(f.state(), trial, ("local", "global", "score")) for trial in range(3)]
     _steps(f, 3)
@@ -143,7 +143,7 @@ def test_steps_are_those_of_torch(ablation: Literal["none", "local"]) -> None:
 
 
 @pytest.mark.parametrize("S", [1, 2, 7, 16])
-def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(S: int) -> None:
+def test_a_trial_is_bit_identical_among_others_and_alone(S: int) -> None:
     joint, x = ScoreNets(SMALL_SETTINGS, 9, [RNG(seed) for seed in range(S)]), RNG(1).standard_normal((S, 10, 9))
     for k in range(5):
         joint.step(*_training_fields(joint, S, k), np.arange(S))
@@ -169,7 +169,7 @@ def test_kernels_and_numpy_agree_in_single_precision(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("gain", [-3.0, 3.0])
-def test_a_gain_raises_the_scores_of_what_was_replayed_and_a_loss_lowers_them(gain: float) -> None:
+def test_a_gain_raises_the_scores_of_replayed_experiences_and_a_loss_lowers_them(gain: float) -> None:
     f, x = nets(), RNG(5).standard_normal((1, SMALL_SETTINGS.sample, 9))
     score_before = np.log(f.scores(x)).mean()
     for _ in range(3):
@@ -177,7 +177,7 @@ def test_a_gain_raises_the_scores_of_what_was_replayed_and_a_loss_lowers_them(ga
     assert np.sign(np.log(f.scores(x)).mean() - score_before) == np.sign(gain)
 
 
-def test_draws_follow_the_law_and_weights_correct_for_it() -> None:
+def test_draws_follow_the_distribution_and_weights_correct_for_it() -> None:
     ners = sampler(updates=200)
     ners.on_write([np.arange(CAPACITY)])
     assert priorities(ners).tolist() == [1.0] * CAPACITY
@@ -201,7 +201,7 @@ def test_draws_follow_the_law_and_weights_correct_for_it() -> None:
     np.testing.assert_allclose(betas_found, 0.4 + 0.6 * np.array(steps) / 199, atol=2e-3)
 
 
-def test_only_what_was_replayed_is_scored_and_a_rewritten_slot_starts_over() -> None:
+def test_only_replayed_experiences_are_scored_and_a_rewritten_slot_starts_over() -> None:
     ners = sampler()
     ners.on_write([np.arange(CAPACITY)])
     (slots_drawn,) = draw_and_learn(ners, 1, 1)
@@ -209,7 +209,7 @@ def test_only_what_was_replayed_is_scored_and_a_rewritten_slot_starts_over() -> 
     priorities_after = priorities(ners)
     assert (priorities_after[other_slots] == 1.0).all()
     assert (priorities_after[slots_drawn[0]] < 1.0).all()
-    # The TD errors and targets of this very update are among the features.
+    # The TD errors and targets of the current update are among the features.
     scores = ners._nets.scores(ners._features_of(slots_drawn))[0]
     np.testing.assert_allclose(priorities_after[slots_drawn[0]], scores**SMALL_SETTINGS.alpha, rtol=1e-6)
     features = ners._features
@@ -220,7 +220,7 @@ def test_only_what_was_replayed_is_scored_and_a_rewritten_slot_starts_over() -> 
     assert not ners.state()["replayed"][0, slots_drawn[0][:2]].any()
 
 
-def test_the_networks_learn_at_the_end_of_an_episode_from_the_gain_over_the_one_before() -> None:
+def test_the_networks_learn_at_the_end_of_an_episode_from_the_gain_over_the_previous_one() -> None:
     ners = sampler()
     ners.on_write([np.arange(CAPACITY)])
     start = parameters(ners)
@@ -232,26 +232,26 @@ def test_the_networks_learn_at_the_end_of_an_episode_from_the_gain_over_the_one_
         return any(not np.array_equal(nets_after[name], value) for name, value in nets_before.items())
 
     draw_and_learn(ners, 1, 3)
-    assert not close_episode(5.0)  # there was no episode before
-    assert not close_episode(7.0)  # nothing was replayed since
+    assert not close_episode(5.0)  # there was no previous episode
+    assert not close_episode(7.0)  # nothing has been replayed since
     draw_and_learn(ners, 1, 3)
     assert not close_episode(7.0)  # no gain, no step
     draw_and_learn(ners, 1, 3)
     assert not close_episode(np.nan)
     draw_and_learn(ners, 1, 3)
-    assert not close_episode(3.0)  # the one before is not known
+    assert not close_episode(3.0)  # the previous one is unknown
     assert np.array_equal(parameters(ners), start)
     draw_and_learn(ners, 1, 3)
     assert close_episode(4.0)
     draw_and_learn(ners, 1, 3)
-    assert not close_episode(4.0)  # by now there are moments that would go on
+    assert not close_episode(4.0)  # by now there are moments that would continue to act
     draw_and_learn(ners, 1, 3)
     ners.on_write([np.arange(CAPACITY)])
     assert not close_episode(9.0)  # everything replayed has been overwritten
 
 
 @pytest.mark.parametrize("gain", [-2.0, 2.0])
-def test_after_a_better_episode_what_it_replayed_scores_higher_and_after_a_worse_one_lower(gain: float) -> None:
+def test_replayed_experiences_score_higher_after_a_better_episode_and_lower_after_a_worse_one(gain: float) -> None:
     ners, single = sampler(), nets()
     ners.on_write([np.arange(CAPACITY)])
     ners.on_episode_end(np.zeros(1), np.ones(1, np.bool_))
@@ -272,7 +272,7 @@ def test_after_a_better_episode_what_it_replayed_scores_higher_and_after_a_worse
         np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_only_trials_whose_episode_ended_are_stepped() -> None:
+def test_only_trials_whose_episode_has_ended_take_a_step() -> None:
     ners, single = sampler(3), sampler(3)
     for either in (ners, single):
         either.on_write([np.arange(CAPACITY)] * 3)
@@ -287,7 +287,7 @@ def test_only_trials_whose_episode_ended_are_stepped() -> None:
     assert ners.state()["nets/adam/score"][:, 0, -1].tolist() == [0.0, 1.0, 0.0]
 
 
-def test_an_update_that_diverged_leaves_the_scores_as_they_were() -> None:
+def test_a_diverged_update_leaves_the_scores_unchanged() -> None:
     ners = sampler()
     ners.on_write([np.arange(CAPACITY)])
     slots = ners.draw(1).slots
@@ -296,7 +296,7 @@ def test_an_update_that_diverged_leaves_the_scores_as_they_were() -> None:
     assert (ners._features.td == 1.0).all()
 
 
-def test_a_restored_sampler_goes_on_as_the_one_before() -> None:
+def test_a_restored_sampler_continues_like_the_original() -> None:
     def continue_drawing(ners: Ners) -> list[list[int]]:
         slots = draw_and_learn(ners, 1, 3, seed=9)
         ners.on_episode_end(np.array([8.0]), np.ones(1, np.bool_))
@@ -318,8 +318,8 @@ def test_a_restored_sampler_goes_on_as_the_one_before() -> None:
         sampler(2).restore(state)
 
 
-def test_how_writes_are_bunched_makes_no_difference() -> None:
-    """A rig's learner hears of the writes of an episode at no fixed times, each slot once at a time."""
+def test_the_grouping_of_writes_makes_no_difference() -> None:
+    """The learner of a rig receives the writes of an episode at irregular times, each slot once per batch."""
     in_one_batch, in_batches = sampler(), sampler()
     for ners in (in_one_batch, in_batches):
         ners.on_write([np.arange(20)])
@@ -336,7 +336,7 @@ def test_how_writes_are_bunched_makes_no_difference() -> None:
     assert np.array_equal(parameters(in_one_batch), parameters(in_batches))
 
 
-def test_what_it_needs_is_told() -> None:
+def test_missing_requirements_are_reported() -> None:
     with pytest.raises(ValueError, match="NERS needs access to experiences and a policy"):
         Ners(SamplerContext(CAPACITY, BATCH, 10), [RNG(0)])
     ners = sampler()

@@ -50,7 +50,7 @@ def test_draws_of_uniform_sampling_are_uniform_within_each_part() -> None:
         np.testing.assert_allclose(part, expected, atol=5 * np.sqrt(expected))
 
 
-def test_a_part_that_holds_less_than_its_share_is_filled_up_by_the_other() -> None:
+def test_a_part_with_less_than_its_share_is_filled_up_from_the_other() -> None:
     sampler = _prior("Uniform")
     assert _count_prior(sampler.draw(BATCH, 2)) == [BATCH, BATCH]
     sampler.on_write(np.arange(RESERVED, RESERVED + 3))
@@ -69,9 +69,9 @@ def test_a_part_that_holds_less_than_its_share_is_filled_up_by_the_other() -> No
     assert (small_sampler.draw(BATCH).slots < 5).sum() == 5
 
 
-def test_priorities_and_importance_weights_are_those_within_a_part() -> None:
+def test_priorities_and_importance_weights_refer_to_their_part() -> None:
     def separate_sampler(capacity: int, n_written: int, first_slot: int) -> Sampler:
-        """The sampler of a part, as a memory of its own would have it."""
+        """The sampler of a part, as in a separate memory."""
         stream = np.random.default_rng(0).spawn(2)[first_slot > 0]
         context = SamplerContext(capacity, BATCH // 2, 10, updates=100, steps=1000)
         sampler = sampler_for(parse_strategy("FIFO[PropPER+IS]"), stream, context)
@@ -98,7 +98,7 @@ def test_priorities_and_importance_weights_are_those_within_a_part() -> None:
         sampler.on_update(draw.slots[0], Signals(td))
 
 
-def test_rewritten_slots_of_the_run_stay_its_own() -> None:
+def test_rewritten_slots_of_the_run_remain_its_own() -> None:
     sampler = _prior("PropPER")
     sampler.on_write(np.arange(RESERVED, CAPACITY))
     sampler.on_update(np.arange(CAPACITY), Signals(np.full(CAPACITY, 1e-6)))
@@ -122,7 +122,7 @@ def test_a_restored_sampler_draws_the_same(inner: str) -> None:
             either.on_update(draw.slots[0], Signals(np.arange(16.0)))
 
 
-def test_without_prior_experiences_it_is_the_sampling_within() -> None:
+def test_without_prior_experiences_it_equals_the_inner_sampler() -> None:
     unreserved = sampler_for(
         parse_strategy("FIFO[Uniform]"), np.random.default_rng(0), SamplerContext(CAPACITY, BATCH, 10)
     )

@@ -21,7 +21,7 @@ def _make_sampler(n_stored: int, capacity: int | None = None, seed: int = 0, **o
     return sampler
 
 
-def test_it_is_a_sampler_that_wants_feedback() -> None:
+def test_it_is_a_sampler_with_feedback() -> None:
     sampler: Sampler = _make_sampler(20)
     assert sampler.required_signals
     draw = sampler.draw(16, 2)
@@ -37,14 +37,14 @@ def test_draws_follow_the_priorities(n_stored: int, batch: int, updates: int) ->
     sampler.on_update(np.arange(n_stored), Signals(td))
     counts = np.bincount(sampler.draw(batch, updates).slots.ravel(), minlength=n_stored)
     distribution = (np.abs(td) + 0.01) ** 0.6
-    # One draw per share: the counts vary less than independent ones, most where few slots share much.
+    # One draw per share: the counts vary less than independent ones, especially if few slots share much.
     if n_stored > 100:
         assert follows_distribution(counts, distribution)
     else:
         assert np.abs(counts / counts.sum() - distribution / distribution.sum()).max() < 4 / np.sqrt(counts.sum())
 
 
-def test_the_law_of_oh_et_al_has_its_own_exponents_no_largest_weight_and_beta_over_updates() -> None:
+def test_the_distribution_of_oh_et_al_has_its_own_exponents_no_largest_weight_and_beta_over_updates() -> None:
     options = LearnerSettings(prop_per=ProportionalSettings("oh2021"))
     context = SamplerContext(50, 10, 4, updates=40, learner=options)
     sampler = sampler_for(Strategy("FIFO", "PropPER+IS"), np.random.default_rng(0), context)
@@ -65,7 +65,7 @@ def test_the_law_of_oh_et_al_has_its_own_exponents_no_largest_weight_and_beta_ov
     assert (priorities * expected_weights).sum() == pytest.approx(1.0, abs=1e-12)
 
 
-def test_options_replace_those_of_the_paper_one_by_one() -> None:
+def test_options_override_those_of_the_paper_individually() -> None:
     resolved = ProportionalSettings("oh2021", alpha=0.7, over="episodes").resolved_options
     assert resolved == (0.7, 0.4, "none", "episodes")
     assert ProportionalSettings().resolved_options == (0.6, 0.4, "batch_max", "episodes")
@@ -86,23 +86,23 @@ def test_new_experiences_get_the_largest_priority_so_far() -> None:
     assert sampler.state()["priorities"].tolist() == [0.25, 5, 1, 1, 5, 0]
 
 
-def test_slots_not_written_are_never_drawn() -> None:
+def test_unwritten_slots_are_never_drawn() -> None:
     assert set(_make_sampler(5, capacity=1000).draw(5, 400).slots.ravel().tolist()) == set(range(5))
 
 
-def test_errors_that_are_not_finite_leave_the_priority() -> None:
+def test_non_finite_errors_leave_the_priority_unchanged() -> None:
     sampler = _make_sampler(3, alpha=1.0, epsilon=0.0)
     sampler.on_update(np.arange(3), Signals(np.array([np.nan, 0.5, np.inf])))
     assert sampler.state()["priorities"].tolist() == [1.0, 0.5, 1.0]
 
 
-def test_too_small_a_memory_is_refused() -> None:
+def test_a_memory_that_is_too_small_is_refused() -> None:
     with pytest.raises(ValueError, match="cannot draw 16 experiences from the 15 stored"):
         _make_sampler(15, capacity=100).draw(16)
 
 
 @pytest.mark.parametrize("scale", list(Scale))
-def test_weights_undo_the_law(scale: Scale) -> None:
+def test_weights_compensate_the_distribution(scale: Scale) -> None:
     sampler = _make_sampler(1000, capacity=3000, beta=FULL_CORRECTION, scale=scale, alpha=1.0, epsilon=0.1)
     td = np.random.default_rng(2).exponential(size=1000)
     sampler.on_update(np.arange(1000), Signals(td))

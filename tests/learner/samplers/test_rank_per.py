@@ -23,8 +23,8 @@ def _cumulative_law(n: int, alpha: float = 0.7) -> NDArray[np.float64]:
     return np.cumsum(np.arange(1.0, n + 1) ** -alpha)
 
 
-def test_segments_of_ten_thousand_are_those_of_the_paper() -> None:
-    # Of the paper: C = 1e4, alpha = 0.7, S = 16.
+def test_segments_of_ten_thousand_match_the_paper() -> None:
+    # From the paper: C = 1e4, alpha = 0.7, S = 16.
     expected = [7, 28, 75, 160, 298, 503, 791, 1177, 1679, 2315, 3103, 4062, 5211, 6570, 8159, 10_000]
     assert segment_ends(_cumulative_law(10_000), 10_000, 16).tolist() == expected
 
@@ -39,7 +39,7 @@ def test_segments_cover_all_ranks_and_none_is_empty(n_stored: int, fraction: flo
     assert np.all(np.diff(boundaries) >= 1)
 
 
-def test_rank_per_is_a_sampler_that_wants_feedback() -> None:
+def test_rank_per_is_a_sampler_with_feedback() -> None:
     sampler: Sampler = _make_sampler(20)
     assert sampler.required_signals
     draw = sampler.draw(16)
@@ -62,7 +62,7 @@ def test_ranks_are_drawn_uniformly_from_each_segment(n_stored: int, batch: int, 
     )
 
 
-def test_the_rank_law_is_met_up_to_the_segments() -> None:
+def test_the_rank_distribution_holds_up_to_the_segments() -> None:
     sampler = _make_sampler(10_000)
     slots = sampler.draw(16, 4000).slots  # unseen: rank = age
     drawn_distribution = np.bincount(slots.ravel(), minlength=10_000).cumsum() / slots.size
@@ -70,7 +70,7 @@ def test_the_rank_law_is_met_up_to_the_segments() -> None:
     assert np.abs(drawn_distribution - expected).max() < 1 / 16
 
 
-def test_the_unseen_come_first_the_oldest_before_the_others() -> None:
+def test_unseen_experiences_come_first_oldest_first() -> None:
     sampler = _make_sampler(6, capacity=8, alpha=60.0)
     sampler.on_update(np.array([0, 3]), Signals(np.array([1e30, -2.0])))
     sampler.on_write(np.array([7, 1]))
@@ -85,24 +85,24 @@ def test_a_rewritten_slot_is_unseen_again() -> None:
     assert sampler.draw(4).slots[0].tolist() == [3, 0, 1, 2]
 
 
-def test_a_batch_is_distinct_even_when_it_is_the_whole_memory() -> None:
+def test_a_batch_is_distinct_even_if_it_is_the_complete_memory() -> None:
     for n_stored in (1, 5, 16):
         assert sorted(_make_sampler(n_stored).draw(n_stored).slots[0].tolist()) == list(range(n_stored))
 
 
-def test_too_small_a_memory_is_refused() -> None:
+def test_a_memory_that_is_too_small_is_refused() -> None:
     with pytest.raises(ValueError, match="cannot draw 16 distinct experiences from the 15 stored"):
         _make_sampler(15, capacity=100).draw(16)
 
 
-def test_errors_that_are_no_numbers_leave_the_rank_and_the_last_of_two_counts() -> None:
+def test_non_finite_errors_leave_the_rank_and_the_last_of_two_counts() -> None:
     sampler = _make_sampler(4, alpha=60.0)
     sampler.on_update(np.arange(4), Signals(np.array([4.0, 3.0, 2.0, 1.0])))
     sampler.on_update(np.array([0, 1, 1, 2]), Signals(np.array([np.nan, 9.0, 0.5, np.nan])))
     assert sampler.draw(4).slots[0].tolist() == [0, 2, 3, 1]
 
 
-def test_weights_undo_the_segments_exactly() -> None:
+def test_weights_compensate_the_segments_exactly() -> None:
     n_stored, batch = 1000, 16
     sampler = _make_sampler(n_stored, capacity=4000, beta=LinearSchedule(0.5, 1.0, 10))
     lengths = np.diff(segment_ends(_cumulative_law(4000), n_stored, batch), prepend=0)
@@ -118,7 +118,7 @@ def test_weights_undo_the_segments_exactly() -> None:
     assert weights.mean(axis=1) == pytest.approx([1.0] * 3, rel=1e-6)
 
 
-def test_beta_goes_linearly_over_the_episodes() -> None:
+def test_beta_is_linear_over_the_episodes() -> None:
     beta = LinearSchedule(0.5, 1.0, 5)
     assert [beta.value_at(e) for e in (0, 1, 2, 3, 5, 6)] == [0.5, 0.5, 0.625, 0.75, 1.0, 1.0]
     assert LinearSchedule(0.5, 1.0, 1).value_at(1) == 1.0
@@ -136,10 +136,8 @@ EVENTS = st.lists(
 
 @settings(max_examples=100)
 @given(events=EVENTS, n_initial=st.integers(4, 40), seed=st.integers(0, 1000))
-def test_any_stream_draws_what_a_sorted_list_draws(
-    events: list[tuple[str, list[int]]], n_initial: int, seed: int
-) -> None:
-    """Reference: everything sorted by (-|td|, age) at each draw, the same uniform numbers."""
+def test_any_stream_draws_like_a_sorted_list(events: list[tuple[str, list[int]]], n_initial: int, seed: int) -> None:
+    """Reference: everything sorted by (-|td|, age) at each draw, with the same uniform numbers."""
     sampler = _make_sampler(n_initial, capacity=40, seed=seed)
     uniforms = np.random.default_rng(seed)
     errors = np.random.default_rng(seed + 1)
@@ -165,7 +163,7 @@ def test_any_stream_draws_what_a_sorted_list_draws(
             assert sampler.draw(4).slots[0].tolist() == [order[r] for r in ranks]
 
 
-def test_draws_at_once_are_as_many_single_draws() -> None:
+def test_batched_draws_equal_single_draws() -> None:
     first, second = (
         _make_sampler(3000, beta=LinearSchedule(0.5, 1.0, 3)),
         _make_sampler(3000, beta=LinearSchedule(0.5, 1.0, 3)),

@@ -75,7 +75,7 @@ def test_full_importance_sampling_expects_the_replays_of_the_run(overrides: list
     assert SamplerContext(1000, 16, 10).replays == 8.0
 
 
-def test_what_cannot_be_built_is_refused() -> None:
+def test_an_invalid_sampling_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown sampling 'PERS'"):
         sampler_for(Strategy("FIFO", "PERS"), np.random.default_rng(0), SamplerContext(100, 16, 10))
     with pytest.raises(ValueError, match="a memory of 10 experiences is too small for a minibatch of 16"):
@@ -83,7 +83,7 @@ def test_what_cannot_be_built_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", sampling_names())
-def test_samplers_stay_within_the_bytes_that_they_state(name: str) -> None:
+def test_samplers_stay_within_their_stated_bytes(name: str) -> None:
     capacity, rng = 100_000, np.random.default_rng(0)
     fixed = context(capacity)
     tracemalloc.start()

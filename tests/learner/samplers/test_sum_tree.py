@@ -16,7 +16,7 @@ from onrig.learner.samplers.sum_tree import CompiledSumTree, SumTree
     writes=st.lists(st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from([0.0, 1e-9, 1.0, 3.7])), min_size=1)),
     seed=st.integers(0, 99),
 )
-def test_any_puts_find_what_a_running_sum_finds(
+def test_any_puts_find_the_same_as_a_running_sum(
     capacity: int, root: int, writes: list[list[tuple[int, float]]], seed: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -38,7 +38,7 @@ def test_any_puts_find_what_a_running_sum_finds(
     targets = np.concatenate(([0.0, tree.total, 2 * tree.total], np.random.default_rng(seed).random(50) * tree.total))
     slots_found = tree.find(targets)
     assert np.all(values[slots_found] > 0)
-    # Sums in another order differ by roundings: the share found ends at or after the target, and begins before it.
+    # Sums in another order differ by rounding: the share found ends at or after the target, and begins before it.
     tolerance = 1e-9 * tree.total
     is_inside = targets <= tree.total
     assert np.all(running[slots_found] >= targets - tolerance, where=is_inside)
@@ -54,7 +54,7 @@ def test_equal_values_split_the_total_exactly(capacity: int) -> None:
     assert np.array_equal(tree.find(np.arange(capacity, dtype=np.float64) + 0.999), np.arange(capacity))
 
 
-def test_sums_depend_on_the_values_and_not_on_the_history() -> None:
+def test_sums_depend_on_the_values_only_and_not_on_their_history() -> None:
     rng = np.random.default_rng(0)
     tree, rebuilt = SumTree(3001), SumTree(3001)
     for _ in range(2000):
@@ -120,7 +120,7 @@ def test_the_compiled_form_has_the_bits_of_the_reference(
 
 
 @pytest.mark.skipif(sum_tree._functions() is None, reason="the C library is not built")
-def test_slots_outside_and_targets_that_are_no_numbers_are_refused() -> None:
+def test_out_of_range_slots_and_non_finite_targets_are_refused() -> None:
     tree = sum_tree.sum_tree(5)
     slots = np.arange(500) % 5
     tree.put(slots, (slots + 1).astype(np.float64))

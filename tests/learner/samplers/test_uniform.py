@@ -37,7 +37,7 @@ def test_uniform_is_a_sampler() -> None:
 @pytest.mark.parametrize(("n_stored", "batch", "updates"), [(7, 4, 4000), (1000, 16, 4000), (10_000, 16, 8000)])
 def test_every_slot_is_drawn_equally_often(n_stored: int, batch: int, updates: int) -> None:
     slots = _uniform(n_stored).draw(batch, updates).slots
-    # Without replacement the counts vary by (1 - batch / stored) less than a multinomial's.
+    # Without replacement the variance of the counts is (1 - batch / stored) times that of a multinomial.
     counts = np.bincount(slots.ravel(), minlength=n_stored).astype(np.float64)
     expected = counts.mean()
     statistic = float(((counts - expected) ** 2 / expected).sum()) / (1 - batch / n_stored)
@@ -47,7 +47,7 @@ def test_every_slot_is_drawn_equally_often(n_stored: int, batch: int, updates: i
 @pytest.mark.parametrize(("n_stored", "batch"), [(9, 4), (5, 4)])
 def test_every_distinct_pair_is_drawn_equally_often(n_stored: int, batch: int) -> None:
     slots = _uniform(n_stored).draw(batch, 20_000).slots
-    # Two fixed places of each row, one row giving one pair: independent trials.
+    # Two fixed positions of each row, one pair per row: independent trials.
     for i, j in ((0, 1), (0, batch - 1), (batch - 2, batch - 1)):
         counts = np.bincount(slots[:, i] * n_stored + slots[:, j], minlength=n_stored * n_stored).reshape(
             n_stored, n_stored
@@ -62,7 +62,7 @@ def test_every_distinct_pair_is_drawn_equally_often(n_stored: int, batch: int) -
     fraction=st.floats(0.01, 1.0),
     block_sizes=st.lists(st.integers(1, 40), min_size=1, max_size=5),
 )
-def test_draws_at_once_equal_single_draws_and_are_distinct(
+def test_batched_draws_equal_single_draws_and_are_distinct(
     n_stored: int, fraction: float, block_sizes: list[int]
 ) -> None:
     batch = max(1, int(fraction * n_stored))
@@ -83,7 +83,7 @@ def test_new_slots_are_drawn_once_written() -> None:
     assert set(sampler.draw(16, 50).slots.ravel().tolist()) == set(range(18))
 
 
-def test_td_errors_do_not_matter() -> None:
+def test_td_errors_have_no_effect() -> None:
     with_errors, without_errors = _uniform(100), _uniform(100)
     without_errors.on_update(np.array([1, 2]), Signals(np.array([9.0, 9.0])))
     assert np.array_equal(with_errors.draw(16).slots, without_errors.draw(16).slots)
@@ -103,7 +103,7 @@ def test_a_restored_sampler_makes_the_same_next_thousand_draws(n_drawn: int) -> 
     assert np.array_equal(sampler.draw(16, 1000).slots, without_errors.draw(16, 1000).slots)
 
 
-def test_more_than_there_is_cannot_be_drawn() -> None:
+def test_more_than_the_memory_holds_cannot_be_drawn() -> None:
     with pytest.raises(ValueError, match="16 experiences without replacement from the 15 stored"):
         _uniform(15).draw(16)
     assert sorted(_uniform(16).draw(16).slots[0].tolist()) == list(range(16))
@@ -120,7 +120,7 @@ def test_different_streams_draw_differently() -> None:
     n_stored=st.integers(40, 200),
     seed=st.integers(0, 1000),
 )
-def test_the_library_draws_and_repairs_as_the_reference_does(
+def test_the_library_draws_and_repairs_like_the_reference(
     draws: list[tuple[int, int]], n_stored: int, seed: int
 ) -> None:
     compiled = Uniform(np.random.default_rng(seed))

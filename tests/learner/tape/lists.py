@@ -1,6 +1,6 @@
-"""Random lists of operations in their packed form, valid ones and mutants, and what makes an operation safe to run.
+"""Random lists of operations in packed form, valid ones and mutants, and the conditions for an operation to be safe.
 
-The lists of a batch have equally many operations; the first of each fills its scratch.
+All lists of a batch have the same number of operations; the first one of each list fills its scratch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from onrig.learner.tape.operations import CODES, MASKED, OPERANDS, OPERATIONS, R
 Ints = NDArray[np.int64]
 _ELEMENTWISE: Final = np.array([o.kind is Kind.ELEMENTWISE for o in OPERATIONS])
 _EDGE_VALUES: Final = np.array([0, 1, -1, 2, 3, 7, 16, 17, 31, 32, 255, 1 << 16, 1 << 30, (1 << 31) - 1, -(1 << 31)])
-"""What a mutation sets a number to."""
+"""Values to which a mutation sets a number."""
 _N_INTEGERS: Final = 5 + 4 * OPERANDS + 1
 """32-bit numbers of an operation, before its constants."""
 
@@ -31,7 +31,7 @@ class OperationLists(NamedTuple):
 
 
 def draw_lists(rng: np.random.Generator, count: int, length: int) -> OperationLists:
-    """Valid lists of all kinds of operations, with odd sizes, views of columns, turned and repeated operands, and
+    """Valid lists of all kinds of operations, with odd sizes, views of columns, transposed and repeated operands, and
     operations in place; a space ends with the last element that an operand uses."""
     ops = np.zeros((count, length), RECORD)
     ops[:, 1:] = _draw_shapes(rng, count * (length - 1)).reshape(count, length - 1)
@@ -44,7 +44,7 @@ def draw_lists(rng: np.random.Generator, count: int, length: int) -> OperationLi
 
 
 def _draw_shapes(rng: np.random.Generator, n: int) -> NDArray[np.void]:
-    """Operations without places: mostly small, some around the widths of vectors and tiles and beyond."""
+    """Operations without positions: mostly small, some around the widths of vectors and tiles and beyond."""
     ops, draws = np.zeros(n, RECORD), rng.random((3, n))
     code = ops["code"] = rng.integers(0, len(OPERATIONS), n)
     small, middle, large = (rng.integers(*bounds, (3, n)) for bounds in ((1, 10), (8, 36), (36, 80)))
@@ -81,7 +81,7 @@ def _add_windows(rng: np.random.Generator, ops: NDArray[np.void]) -> None:
 
 
 def _strides(rng: np.random.Generator, code: Ints, i: int, height: Ints, width: Ints) -> tuple[Ints, Ints]:
-    """Distances that an operand may have: of a view of columns, repeated, or turned."""
+    """Strides that an operand may have: of a view of columns, repeated, or transposed."""
     n = len(code)
     row, col = width + np.where(rng.random(n) < 0.6, 0, rng.integers(0, 40, n)), np.ones_like(width)
     if i:
@@ -94,7 +94,7 @@ def _strides(rng: np.random.Generator, code: Ints, i: int, height: Ints, width: 
 
 
 def _place_operands(rng: np.random.Generator, ops: NDArray[np.void]) -> Ints:
-    """Place the operands of all operations but the first; the sizes of the spaces."""
+    """Position the operands of all operations except the first; returns the sizes of the spaces."""
     count, length = len(ops), ops.shape[1]
     list_indices, space_ends = np.arange(count), rng.integers(1, 3, (count, 3))
     for k in range(1, length):
@@ -166,8 +166,8 @@ def is_accepted(lists: OperationLists) -> NDArray[np.bool_]:
 
 
 def is_safe(op: np.void, sizes: Ints) -> bool:
-    """Whether all elements of an operation's operands are in their spaces, and none that it writes is another
-    operand's, from the elements themselves."""
+    """Whether all elements of an operation's operands are in their spaces, and none that it writes belongs to another
+    operand, determined element by element."""
     if not 0 <= op["code"] < len(OPERATIONS) or min(op["rows"], op["cols"]) < 1 or not 0 <= op["section"] < 32:
         return False
     operation, operands = OPERATIONS[int(op["code"])], list[tuple[int, Ints]]()

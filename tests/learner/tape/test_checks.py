@@ -1,5 +1,5 @@
-"""The validator: operations that would leave their spaces or read what they overwrite, and lists that would read what
-another trial left."""
+"""The validator: operations that would leave their spaces or read what they overwrite, and lists that would read values
+of another trial."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIZES = np.array([400, 400, 400])
 
 
 def _operation(name: str, **changes: float | tuple[float, float]) -> np.void:
-    """An operation on 4 rows and 6 columns whose operands lie behind one another in the scratch."""
+    """An operation on 4 rows and 6 columns whose operands follow one another in the scratch."""
     op: np.void = np.zeros(1, RECORD)[0]
     op["code"], op["rows"], op["cols"], op["inner"] = CODES[name], 4, 6, 3
     op["space"] = -1
@@ -92,7 +92,7 @@ def _set_operand(key: str, i: int, value: int) -> Callable[[np.void], None]:
         ("product_tn", _set_operand("by_col", 1, 0), "not laid out"),
         ("product_tn", _set_operand("at", 2, 3), "overwrites"),
         ("row_sum", _set_operand("by_col", 1, 0), "not laid out"),
-        ("adam", _set_operand("at", 1, 85), "overwrites"),  # the gradient in the moments, which are written, too
+        ("adam", _set_operand("at", 1, 85), "overwrites"),  # the gradient in the moments, which are also written
         ("adam", _set_operand("at", 3, 92), "overwrites"),
     ],
 )
@@ -127,13 +127,13 @@ def test_operands_that_leave_their_space_or_their_layout_are_refused(
         ("standardise", {"post": 2}, "has invalid post 2"),
     ],
 )
-def test_sizes_that_kernels_do_not_take_are_refused(
+def test_sizes_that_kernels_do_not_support_are_refused(
     name: str, changes: dict[str, float | tuple[float, float]], problem: str
 ) -> None:
     assert problem in _problem(_operation(name, **changes))
 
 
-def test_columns_of_the_same_rows_may_lie_side_by_side_but_rows_may_not_overlap() -> None:
+def test_columns_of_the_same_rows_may_be_adjacent_but_rows_may_not_overlap() -> None:
     op = _operation("follow")
     op["by_row"][:2], op["at"][:2] = 12, [40, 46]
     assert _problem(op) == ""
@@ -144,7 +144,7 @@ def test_columns_of_the_same_rows_may_lie_side_by_side_but_rows_may_not_overlap(
     assert "overwrites" in _problem(single_row)
 
 
-def test_many_operations_are_judged_at_once_each_by_its_own_spaces() -> None:
+def test_many_operations_are_checked_at_once_each_against_its_own_spaces() -> None:
     ops = np.array([_operation("multiply"), _operation("multiply", rows=0), _operation("multiply")])
     sizes = np.array([[0, 0, 104], [0, 0, 104], [0, 0, 103]])
     assert [describe(op, int(f), s)[:10] for op, f, s in zip(ops, faults(ops, sizes), sizes, strict=True)] == [
@@ -155,7 +155,7 @@ def test_many_operations_are_judged_at_once_each_by_its_own_spaces() -> None:
 
 
 def _operation_run(*outputs: tuple[str, int, int]) -> NDArray[np.void]:
-    """Operations (name, section, place of the output); each reads what lies at 0."""
+    """Operations (name, section, position of the output); each reads what is at 0."""
     ops = np.zeros(len(outputs), RECORD)
     for op, (name, section, place) in zip(ops, outputs, strict=True):
         op["code"], op["section"], op["rows"], op["cols"], op["space"] = CODES[name], section, 1, 4, Space.NONE
@@ -173,10 +173,10 @@ def _operation_run(*outputs: tuple[str, int, int]) -> NDArray[np.void]:
         ([("fill", 3, 0), ("copy", 0, 4)], 1),
         ([("fill", 3, 0), ("copy", 2, 4)], 1),
         ([("fill", 0, 1), ("copy", 0, 5)], 1),  # one element of four is missing
-        ([("fill", 0, 0), ("add_scaled", 0, 4)], 1),  # in place, of what is not there
+        ([("fill", 0, 0), ("add_scaled", 0, 4)], 1),  # in place, on missing values
     ],
 )
-def test_what_would_be_read_of_another_trial_or_update_is_found(
+def test_reads_from_another_trial_or_update_are_found(
     outputs: list[tuple[str, int, int]], first_fault: int | None
 ) -> None:
     assert first_uninitialised_read(_operation_run(*outputs), 20) == first_fault

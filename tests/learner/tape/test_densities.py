@@ -29,7 +29,7 @@ LOG_RATIOS = np.array([[-1e4], [-7.5], [-0.3], [0.2], [2.5], [19.0], [1e4]])
         (densities.likelihood_ratio, of_tensors.likelihood_ratio, (LOG_RATIOS, MEAN[:, :1])),
     ],
 )
-def test_values_and_gradients_are_those_of_torch(
+def test_values_and_gradients_equal_torchs(
     traced_function: Callable[..., Array],
     torch_function: Callable[..., torch.Tensor],
     inputs: tuple[NDArray[np.float64], ...],
@@ -43,7 +43,7 @@ def test_values_and_gradients_are_those_of_torch(
 
 
 @pytest.mark.parametrize("max_ratio", [np.inf, 5.0])
-def test_importance_ratios_are_those_of_torch_where_they_are_bounded_too(max_ratio: float) -> None:
+def test_importance_ratios_equal_torchs_including_the_bounded_ones(max_ratio: float) -> None:
     def traced_function(log_pi: Array) -> Array:
         log_mu = log_pi.tape.filled((1, 1), 0.1)
         return densities.importance_ratio(log_pi, log_mu, max_ratio)

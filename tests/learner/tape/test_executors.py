@@ -107,13 +107,13 @@ def _compare(name: str, executor: Executor, tolerance: float) -> None:
 
 @EACH_ALGORITHM
 @pytest.mark.parametrize("executor", executors(np.float64)[1:], ids=lambda executor: executor.name)
-def test_updates_are_those_of_numpy_in_double_precision(name: str, executor: Executor) -> None:
+def test_updates_equal_numpys_in_double_precision(name: str, executor: Executor) -> None:
     _compare(name, executor, 1e-9)
 
 
 @EACH_ALGORITHM
 @pytest.mark.parametrize("executor", library_executors(np.float32), ids=lambda executor: executor.name)
-def test_updates_by_the_library_are_those_of_numpy_in_single_precision(name: str, executor: Executor) -> None:
+def test_updates_of_the_library_equal_numpys_in_single_precision(name: str, executor: Executor) -> None:
     _compare(name, executor, 1e-3 if name == "acer" else 1e-5)  # ACER divides by densities of drawn actions
 
 
@@ -144,7 +144,7 @@ def _run_operations(executor: Executor, operations: NDArray[np.void], sizes: NDA
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 1e-5), (np.float64, 1e-13)])
-def test_random_operations_give_the_same_by_each_executor(dtype: type[np.floating], tolerance: float) -> None:
+def test_random_operations_agree_across_executors(dtype: type[np.floating], tolerance: float) -> None:
     lists = draw_lists(np.random.default_rng(8), 600, 2)
     reference, *other_executors = executors(dtype)
     for operations, sizes in zip(lists.operations, lists.sizes, strict=True):
@@ -168,7 +168,7 @@ def test_the_environment_chooses_torch_and_its_device(monkeypatch: pytest.Monkey
     assert not executor_for(np.float32).name.startswith("torch")
 
 
-def test_a_device_that_torch_has_not_is_named_in_one_line_before_the_learner_starts(
+def test_a_device_that_torch_does_not_have_is_reported_in_one_line_before_the_learner_starts(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("torch")

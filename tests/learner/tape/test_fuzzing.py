@@ -1,4 +1,4 @@
-"""Random lists, run by the C library under the sanitizers: no list that the validator accepts may hurt it."""
+"""Random lists, run by the C library under the sanitizers: no list that the validator accepts may do any harm."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from onrig.learner.tape.operations import RECORD
 from tests.learner.tape.lists import OperationLists, draw_lists, is_accepted, is_safe, mutate
 
 N_VALID, N_INVALID = 10_000_000, 1_000_000
-"""Lists of the study."""
+"""Numbers of lists in the study."""
 BATCH: Final = 10_000
 
 
@@ -43,7 +43,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("the C library is not built")
     folder = tmp_path_factory.mktemp("driver")
     try:
-        return _driver(folder, variant(), "-fno-sanitize=null,object-size,alignment")  # half of the time to build
+        return _driver(folder, variant(), "-fno-sanitize=null,object-size,alignment")  # halves the build time
     except (build.BuildError, subprocess.CalledProcessError):
         if os.environ.get("CI") or shutil.which("cc"):
             raise
@@ -51,7 +51,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _packed(lists: OperationLists, dtype: type[np.floating], seed: int) -> bytes:
-    """A batch as the driver reads it."""
+    """A batch as read by the driver."""
     count, length = lists.operations.shape
     packed_lists = np.zeros(count, np.dtype([("sizes", "<i4", 3), ("spare", "<i4"), ("operations", RECORD, length)]))
     packed_lists["sizes"], packed_lists["operations"] = lists.sizes, lists.operations
@@ -60,7 +60,7 @@ def _packed(lists: OperationLists, dtype: type[np.floating], seed: int) -> bytes
 
 
 def _run(driver: Path, batches: Iterable[OperationLists], dtype: type[np.floating]) -> int:
-    """Run all lists and return how many there were."""
+    """Run all lists and return their number."""
     count = 0
     with subprocess.Popen([driver], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdin
@@ -79,14 +79,14 @@ DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 
 
 @DTYPES
-def test_valid_lists_hurt_nothing_and_no_trial_depends_on_another(driver: Path, dtype: type[np.floating]) -> None:
+def test_valid_lists_do_no_harm_and_trials_are_independent(driver: Path, dtype: type[np.floating]) -> None:
     batches = [draw_lists(np.random.default_rng(length), 1000, length) for length in (2, 3, 6)]
     assert all(is_accepted(lists).all() for lists in batches)
     assert _run(driver, batches, dtype) == 3000
 
 
 def _keep_valid(mutants: OperationLists, compare_every: int) -> OperationLists:
-    """Those that are valid; one in so many is compared with what makes an operation safe."""
+    """The valid ones; a sample of them is compared with the conditions for an operation to be safe."""
     is_valid = is_accepted(mutants)
     valid_lists = OperationLists(mutants.operations[is_valid], mutants.sizes[is_valid])
     for operations, sizes in zip(
@@ -96,7 +96,7 @@ def _keep_valid(mutants: OperationLists, compare_every: int) -> OperationLists:
     return valid_lists
 
 
-def test_mutants_are_refused_or_hurt_nothing(driver: Path) -> None:
+def test_mutants_are_refused_or_do_no_harm(driver: Path) -> None:
     rng = np.random.default_rng(0)
     valid_lists = _keep_valid(mutate(rng, draw_lists(rng, 4000, 3)), compare_every=1)
     assert 1200 < _run(driver, [valid_lists], np.float32) < 2800
@@ -112,7 +112,7 @@ def test_ten_million_valid_lists(tmp_path: Path, dtype: type[np.floating]) -> No
     def batches(number: int) -> Iterator[OperationLists]:
         for k in range(batch_count):
             lists = draw_lists(np.random.default_rng((number, k, dtype is np.float64)), BATCH, 2 + k % 3)
-            # What they read of the scratch has been written: their first operation fills it.
+            # The scratch that they read has been written: their first operation fills it.
             assert not faults(lists.operations.reshape(-1), lists.sizes.repeat(2 + k % 3, axis=0)).any()
             yield lists
 

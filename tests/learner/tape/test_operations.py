@@ -1,4 +1,4 @@
-"""Every operation: its derivative by finite differences, and the executors compared with each other."""
+"""Every operation: its derivative against finite differences, and the executors compared with each other."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def _run(program: BuiltProgram, executor: Executor, x: Floats, factors: Floats) 
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_gradients_are_those_of_finite_differences_in_every_executor(name: str) -> None:
+def test_gradients_equal_finite_differences_in_every_executor(name: str) -> None:
     case = CASES[name]
     program, rng = _build(case), np.random.default_rng(3)
     x = rng.uniform(case.low, case.high, program.group.flat_field.size)
@@ -195,7 +195,7 @@ def test_gradients_are_those_of_finite_differences_in_every_executor(name: str) 
         np.testing.assert_allclose(gradient, results[0][1], rtol=2e-4, atol=2e-4)
 
 
-def test_all_operations_are_in_these_tests() -> None:
+def test_these_tests_cover_all_operations() -> None:
     operations_used = {
         OPERATIONS[code].name for case in CASES.values() for code in _build(case).program.operations["code"]
     }
@@ -204,7 +204,7 @@ def test_all_operations_are_in_these_tests() -> None:
 
 
 def _evaluate(trace: Callable[[Array], Array], x: Floats, executor: Executor) -> Floats:
-    """Output of a function of a record's field."""
+    """Output of a function of one field of a record."""
     record = Layout()
     field = record.add("x", *x.shape)
     tape = Tape(Layout(), record)
@@ -218,7 +218,7 @@ def _evaluate(trace: Callable[[Array], Array], x: Floats, executor: Executor) ->
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_first_of_the_largest_is_found_and_nan_is_the_largest(dtype: type[np.floating]) -> None:
+def test_the_first_of_several_maxima_is_found_and_nan_is_the_maximum(dtype: type[np.floating]) -> None:
     x = np.array([[1.0, 3.0, 3.0, 2.0], [-1.0, -1.0, -2.0, -5.0], [0.0, np.nan, 7.0, np.nan]])
     for executor in executors(dtype):
         assert _evaluate(lambda a: a.row_argmaxima(), x, executor)[:, 0].tolist() == [1, 0, 1]
@@ -229,7 +229,7 @@ def test_the_first_of_the_largest_is_found_and_nan_is_the_largest(dtype: type[np
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_nan_stays_nan_and_infinities_have_their_limits(dtype: type[np.floating]) -> None:
+def test_nan_is_preserved_and_infinities_have_their_limits(dtype: type[np.floating]) -> None:
     x = np.array([[np.nan, -np.inf, np.inf]])
     limits = {
         "exp": (exp, 0.0, np.inf),
@@ -247,7 +247,7 @@ def test_nan_stays_nan_and_infinities_have_their_limits(dtype: type[np.floating]
             np.testing.assert_array_equal(gradient_field, [np.nan, low, high], err_msg=f"{name}, {executor.name}")
 
 
-def test_elementary_functions_are_exact_to_a_few_units_in_the_last_place() -> None:
+def test_elementary_functions_are_exact_to_a_few_ulp() -> None:
     native = library()
     if native is None:
         pytest.skip("the C library is not built")
@@ -271,7 +271,7 @@ def test_elementary_functions_are_exact_to_a_few_units_in_the_last_place() -> No
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("is_coupled", [True, False])
-def test_adam_is_that_of_its_paper_with_both_decays_and_a_norm(dtype: type[np.floating], is_coupled: bool) -> None:
+def test_adam_matches_its_paper_with_both_decays_and_a_norm(dtype: type[np.floating], is_coupled: bool) -> None:
     state, record = Layout(), Layout()
     group = state.group("net", {"weight": (3, 5), "bias": (1, 5)})
     adam = Adam(
@@ -320,7 +320,7 @@ def test_adam_is_that_of_its_paper_with_both_decays_and_a_norm(dtype: type[np.fl
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_dropout_keeps_the_same_elements_in_every_executor_at_its_rate_and_independently(
+def test_dropout_keeps_the_same_elements_in_every_executor_independently_and_at_its_rate(
     dtype: type[np.floating],
 ) -> None:
     ones = np.ones((40, 500))
@@ -345,7 +345,7 @@ def test_dropout_keeps_the_same_elements_in_every_executor_at_its_rate_and_indep
     assert np.array_equal(a > 0, dropout_mask(a.shape, 0.1, 0, 7.0))
     for mask in (a, b, c):
         assert (mask == 0.0).mean() == pytest.approx(0.1, abs=5 * math.sqrt(0.09 / mask.size))
-        # Neighbours in a row, and in a column.
+        # Neighbours in a row and in a column.
         for pair in ((mask[:, 1:], mask[:, :-1]), (mask[1:], mask[:-1])):
             assert abs(np.corrcoef(pair[0].reshape(-1), pair[1].reshape(-1))[0, 1]) < 5 / math.sqrt(mask.size)
     for either, other in ((a, b), (a, c), (b, c)):
@@ -354,7 +354,7 @@ def test_dropout_keeps_the_same_elements_in_every_executor_at_its_rate_and_indep
     assert np.array_equal(dropout_masks(reference, 3.0, 0.0)[0], ones)
 
 
-def test_projections_of_executors_are_equal() -> None:
+def test_projections_agree_across_executors() -> None:
     rng = np.random.default_rng(0)
     x = np.concatenate((rng.dirichlet(np.ones(7), 9), rng.normal(size=(9, 1)), rng.random((9, 1))), axis=1)
 
@@ -368,8 +368,8 @@ def test_projections_of_executors_are_equal() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_atoms_too_close_for_the_precision_put_nothing_elsewhere(dtype: type[np.floating]) -> None:
-    high = float(np.finfo(dtype).smallest_subnormal)  # of which a sixth is 0
+def test_atoms_too_close_for_the_precision_leave_no_mass_elsewhere(dtype: type[np.floating]) -> None:
+    high = float(np.finfo(dtype).smallest_subnormal)  # a sixth of which is 0
     record = Layout()
     before, x, after = (record.add(name, 3, cols) for name, cols in (("before", 64), ("x", 9), ("after", 64)))
     tape = Tape(Layout(), record)
@@ -382,7 +382,7 @@ def test_atoms_too_close_for_the_precision_put_nothing_elsewhere(dtype: type[np.
         assert all((rows[0, 0, field.slice] == 1.0).all() for field in (before, x, after))
 
 
-def test_a_count_of_steps_that_no_run_reaches_raises_nothing() -> None:
+def test_a_step_count_beyond_any_run_raises_nothing() -> None:
     state, record = Layout(), Layout()
     group = state.group("net", {"p": (1, 2)})
     adam, tape = Adam(state, group, lr=0.1), Tape(state, record)
@@ -396,7 +396,7 @@ def test_a_count_of_steps_that_no_run_reaches_raises_nothing() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_moments_of_a_unit_without_gradient_do_not_linger_among_the_subnormal_numbers(
+def test_the_moments_of_a_unit_without_gradient_do_not_remain_subnormal(
     dtype: type[np.floating],
 ) -> None:
     state, record = Layout(), Layout()
@@ -411,10 +411,10 @@ def test_the_moments_of_a_unit_without_gradient_do_not_linger_among_the_subnorma
         assert (rows[0, group.flat_field.slice] == 1.0).all()
         if executor.name.startswith("native x86"):
             assert (rows[0, adam.moments.slice][:-1] == 0.0).all()
-    assert (np.array([smallest / 2], dtype) * np.array([1], dtype))[0] > 0.0  # as before in the rest of the process
+    assert (np.array([smallest / 2], dtype) * np.array([1], dtype))[0] > 0.0  # as earlier in the process
 
 
-def test_descend_uses_its_optimisers_alone() -> None:
+def test_descend_uses_only_its_own_optimisers() -> None:
     state, record = Layout(), Layout()
     either, other = (state.group(name, {"p": (1, 2)}) for name in ("one", "other"))
     adam = Adam(state, either, lr=0.1)
@@ -428,7 +428,7 @@ def test_descend_uses_its_optimisers_alone() -> None:
         assert rows[0, other.flat_field.slice].tolist() == [2.0, 2.0]
 
 
-def test_the_constants_of_the_softplus_meet() -> None:
+def test_the_two_branches_of_the_softplus_agree_where_they_meet() -> None:
     for executor in executors(np.float64):
         x = np.array([[19.999999, 20.0, 20.000001]])
         assert _evaluate(softplus, x, executor)[0].tolist() == pytest.approx([math.log1p(math.exp(v)) for v in x[0]])

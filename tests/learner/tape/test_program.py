@@ -1,4 +1,4 @@
-"""What a tape refuses to trace, and arrays that a program does not run on."""
+"""What a tape refuses to trace, and arrays on which a program does not run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _tape() -> tuple[Tape, Layout]:
     return Tape(state, Layout()), state
 
 
-def test_a_number_repeated_into_a_sum_and_a_target_counts_as_often_as_it_is() -> None:
+def test_a_number_repeated_in_a_sum_and_a_target_counts_each_time() -> None:
     tape, state = _tape()
     group, target = state.group("p", {"a": (1, 1)}), state.group("t", {"a": (1, 5)})
     a = tape.read(group.fields[0])
@@ -36,7 +36,7 @@ def test_a_number_repeated_into_a_sum_and_a_target_counts_as_often_as_it_is() ->
     assert rows[0, target.flat_field.slice].tolist() == [1.5] * 5
 
 
-def test_a_gradient_through_parameters_that_have_moved_names_the_line() -> None:
+def test_a_gradient_through_parameters_that_have_changed_names_the_line() -> None:
     tape, state = _tape()
     first_group, second_group = (state.group(name, {"p": (1, 2)}) for name in ("one", "other"))
     adams = [Adam(state, group, lr=0.1) for group in (first_group, second_group)]
@@ -48,7 +48,7 @@ def test_a_gradient_through_parameters_that_have_moved_names_the_line() -> None:
         descend(tape, loss, adams[1:])
 
 
-def test_a_loss_without_a_parameter_and_shapes_that_do_not_fit_are_refused() -> None:
+def test_a_loss_without_a_parameter_and_mismatched_shapes_are_refused() -> None:
     tape, state = _tape()
     first_group, second_group = state.group("one", {"p": (2, 3)}), state.group("other", {"p": (2, 2)})
     a, b = tape.read(first_group.fields[0]), tape.read(second_group.fields[0])

@@ -36,7 +36,7 @@ def _run(**changes: Any) -> StepRun:
 
 
 @pytest.mark.parametrize("learner", [PPO_SETTINGS, TRPO_SETTINGS], ids=["ppo", "trpo"])
-def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(learner: dict[str, Any]) -> None:
+def test_a_trial_is_bit_identical_among_others_and_alone(learner: dict[str, Any]) -> None:
     run = _run(learner=learner)
     joint, single = world_trials(run, [5, 0, 11]), world_trials(run, [11])
     for _ in range(run.points):
@@ -46,7 +46,7 @@ def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(learner: dic
     assert len(set(joint_scores.evaluation.tolist())) == 3
 
 
-def test_a_batch_is_of_one_policy_and_its_episodes_go_on_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_comes_from_one_policy_and_its_episodes_continue_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     trials = world_trials(_run(), [3, 4])
     batches_seen: list[tuple[PolicyBatch, float]] = []
     monkeypatch.setattr(
@@ -70,7 +70,7 @@ def test_a_batch_is_of_one_policy_and_its_episodes_go_on_in_the_next(monkeypatch
     assert np.abs(all_actors.drawn).max() > 1.0  # kept as drawn
 
 
-def test_actions_that_a_shield_changed_are_not_the_policies_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_actions_changed_by_a_shield_do_not_count_as_the_policys_own(monkeypatch: pytest.MonkeyPatch) -> None:
     trials = world_trials(_run(), [3, 4])
     step = trials._world.step
     is_shielded = np.random.default_rng(0).random((16, 2, 2)) < 0.3

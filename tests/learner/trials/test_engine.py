@@ -99,7 +99,7 @@ def _run(overrides: Sequence[str], seeds: Sequence[int], name: str = "pendulum",
 
 
 @pytest.mark.parametrize("overrides", CASES.values(), ids=CASES.keys())
-def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(overrides: list[str]) -> None:
+def test_a_trial_is_bit_identical_among_others_and_alone(overrides: list[str]) -> None:
     seeds = [5, 0, 11, 3, 8]
     joint = _run(overrides, seeds, episodes=7)
     for trial in (0, 4):
@@ -110,13 +110,13 @@ def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(overrides: l
                 assert (joint_scores.batch_noise[trial] == single.batch_noise[0]).all()
 
 
-def test_so_does_a_trial_of_a_plant_with_walls_and_several_actions() -> None:
+def test_a_trial_with_walls_and_several_actions_is_bit_identical_among_others_and_alone() -> None:
     joint = _run(CASES["uniform"], [4, 9, 7], "magman")
     single = _run(CASES["uniform"], [9], "magman")
     assert [s.evaluation[1] for s in joint] == [s.evaluation[0] for s in single]
 
 
-def test_trials_differ_by_their_seeds_alone() -> None:
+def test_trials_differ_only_by_their_seeds() -> None:
     final_scores = _run(CASES["uniform"], [6, 6, 7])[-1]
     assert final_scores.evaluation[0] == final_scores.evaluation[1]
     assert final_scores.evaluation[0] != final_scores.evaluation[2]
@@ -164,7 +164,7 @@ def test_algorithms_by_autograd_learn_to_hold_a_ball(
     sizes = ["task.episode_s=2", "learner.updates_per_episode=40", f"episodes={episodes}"]
     config = load("magman", [*sizes, *overrides])
     trials = run_trials(config, _settings(config), range(3))
-    # Without the worst of three: the shorter the training, the more often one still hangs at a magnet.
+    # Without the worst of three: the shorter the training, the more often one still sticks to a magnet.
     mean_scores = [np.sort(trials.advance().evaluation)[1:].mean() for _ in range(episodes)]
     assert mean_scores[0] < -5.0
     assert np.mean(mean_scores[-5:]) > -4.0
@@ -182,7 +182,7 @@ def test_a_stochastic_policy_explores_by_itself_and_is_evaluated_at_its_mean() -
     assert 0.1 < distance.mean() < 1.5
 
 
-def test_the_noise_in_minibatches_is_that_of_the_twin() -> None:
+def test_the_noise_in_minibatches_equals_the_twins() -> None:
     scores = _run([*NOISE, "selection.strategy=FULL[Uniform]"], range(8), episodes=12)
     noise = np.stack([s.batch_noise for s in scores if s.batch_noise is not None])
     half_normal = np.sqrt(2.0 / np.pi)
@@ -191,7 +191,7 @@ def test_the_noise_in_minibatches_is_that_of_the_twin() -> None:
     assert _run(CASES["uniform"], [0], episodes=3)[-1].batch_noise is None
 
 
-def test_noise_disturbs_plant_and_policy() -> None:
+def test_noise_disturbs_both_plant_and_policy() -> None:
     for setting in NOISE:
         noisy_scores, quiet_scores = (
             _run([*overrides, "exploration={process: none}"], [0], episodes=2)[1] for overrides in ([setting], [])
@@ -200,7 +200,7 @@ def test_noise_disturbs_plant_and_policy() -> None:
 
 
 @pytest.mark.parametrize("case", ["uniform", "full", "ranked", "exploration", "synthetic", "dqn", "td3", "sac", "ero"])
-def test_a_trial_that_diverges_is_told_by_its_scores_and_disturbs_no_other(case: str) -> None:
+def test_a_diverged_trial_is_recognised_by_its_scores_and_does_not_disturb_the_others(case: str) -> None:
     config = load("pendulum", [*SHORT, *CASES[case]])
     undisturbed_scores = _run(CASES[case], [3, 4, 5])
     trials = run_trials(config, _settings(config), [3, 4, 5])
@@ -214,7 +214,7 @@ def test_a_trial_that_diverges_is_told_by_its_scores_and_disturbs_no_other(case:
 
 
 def _make_diverge(trials: Trials, trial: int) -> None:
-    """Make the networks of one trial what a divergence leaves of them."""
+    """Set the networks of one trial to their state after a divergence."""
     state = trials.algorithm.state()
     for name, values in state.items():
         if "/" in name and not name.startswith(("adam/", "target_")):
@@ -240,7 +240,7 @@ def _make_diverge(trials: Trials, trial: int) -> None:
         ("pendulum", ["device.twin.faults={stall: 0.1}"], "faults"),
     ],
 )
-def test_what_trials_cannot_do_is_told_before_anything_runs(name: str, overrides: list[str], message: str) -> None:
+def test_unsupported_settings_are_reported_before_anything_runs(name: str, overrides: list[str], message: str) -> None:
     config = load(name, overrides)
     problems = trials_problems(config, _settings(config))
     assert len(problems) == 1
@@ -249,7 +249,7 @@ def test_what_trials_cannot_do_is_told_before_anything_runs(name: str, overrides
         run_trials(config, _settings(config), [0])
 
 
-def test_gaussian_policies_draw_with_the_noise_that_they_have_on_a_rig() -> None:
+def test_gaussian_policies_draw_with_the_same_noise_as_on_a_rig() -> None:
     process = "exploration={process: own, amplitude: [[1, 1], [2, 0.5]], quiet: {every: 3}}"
     config = load("pendulum", [*SHORT, "learner.refer={std: 0.3}", process])
     trials = run_trials(config, _settings(config), [4])

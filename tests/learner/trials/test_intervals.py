@@ -52,7 +52,7 @@ def test_the_ends_lie_between_order_statistics(trials: int, n_below: int, weight
     assert low - n_below == pytest.approx(weight, abs=1e-6)
 
 
-def test_few_trials_have_no_interval_and_five_the_whole_range() -> None:
+def test_few_trials_have_no_interval_and_five_have_the_complete_range() -> None:
     for trials in (1, 2, 3, 4):
         bounds = median_bounds(np.arange(float(trials)))
         assert bounds.value == (trials - 1) / 2
@@ -62,7 +62,7 @@ def test_few_trials_have_no_interval_and_five_the_whole_range() -> None:
         median_bounds(np.zeros(0))
 
 
-def test_bounds_of_a_curve_are_those_of_each_column_and_unknown_where_a_trial_is() -> None:
+def test_bounds_of_a_curve_are_those_of_each_column_and_nan_where_a_trial_is_nan() -> None:
     values = normal(3, 20, 4)
     values[7, 3] = np.nan
     band = curve_bounds(values)
@@ -79,20 +79,20 @@ def test_an_interval_holds_its_median_and_does_not_depend_on_the_order(values: l
     assert median_bounds(np.array(values[::-1])) == bounds
 
 
-def test_equal_trials_have_bounds_without_width_and_no_difference() -> None:
+def test_equal_trials_have_zero_width_bounds_and_no_difference() -> None:
     values = np.full(13, 0.1)
     assert median_bounds(values) == (0.1, 0.1, 0.1)
     assert paired_difference(values, values) == (0.0, 0.0, 0.0, 1.0)
     assert paired_ratio(values, values) == (1.0, 1.0, 1.0, 1.0)
 
 
-def test_pairs_are_found_by_seed() -> None:
+def test_pairs_are_matched_by_seed() -> None:
     a, b = matching_rows(np.array([5, 1, 9, 2]), np.array([2, 7, 5]))
     assert (a.tolist(), b.tolist()) == ([3, 0], [0, 2])
     assert matching_rows(np.array([1]), np.array([2]))[0].tolist() == []
 
 
-def test_pairing_finds_a_difference_that_does_not_show_between_the_trials() -> None:
+def test_pairing_finds_a_difference_that_is_hidden_between_unpaired_trials() -> None:
     shared, individual = normal(5, 40), 0.1 * normal(6, 2, 40)
     a, b = shared + individual[0] + 0.1, shared + individual[1]
     difference = paired_difference(a, b)
@@ -102,7 +102,7 @@ def test_pairing_finds_a_difference_that_does_not_show_between_the_trials() -> N
     assert policy_distance[0].low < policy_distance[1].high
 
 
-def test_a_ratio_is_that_of_each_pair() -> None:
+def test_a_ratio_is_computed_for_each_pair() -> None:
     b = np.array([100, 250, 900, 40, 70, 60])
     assert paired_ratio(3 * b, b)[:3] == (3.0, 3.0, 3.0)
     assert paired_ratio(3 * b, b).is_significant
@@ -119,7 +119,7 @@ def test_a_ratio_is_that_of_each_pair() -> None:
         ([1.0, 0.0], [1.0, 1.0], "positive"),
     ],
 )
-def test_what_makes_no_ratio_is_refused(a: list[float], b: list[float], message: str) -> None:
+def test_invalid_ratios_are_refused(a: list[float], b: list[float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         paired_ratio(np.array(a), np.array(b))
 
@@ -128,11 +128,11 @@ def test_what_makes_no_ratio_is_refused(a: list[float], b: list[float], message:
     ("n_greater", "n_less", "n_equal", "p"),
     [(10, 0, 0, 2 / 1024), (9, 1, 0, 22 / 1024), (1, 9, 0, 22 / 1024), (8, 0, 2, 112 / 1024), (5, 5, 0, 1.0)],
 )
-def test_signs_are_tested_exactly_and_ties_settle_nothing(n_greater: int, n_less: int, n_equal: int, p: float) -> None:
+def test_signs_are_tested_exactly_and_ties_are_ignored(n_greater: int, n_less: int, n_equal: int, p: float) -> None:
     assert sign_test(np.array([0.3] * n_greater + [-2.0] * n_less + [0.0] * n_equal)) == pytest.approx(p)
 
 
-def test_the_interval_of_differences_that_the_test_settles_excludes_zero() -> None:
+def test_the_interval_of_differences_excludes_zero_if_the_test_is_significant() -> None:
     for trials in range(6, 41):
         for n_greater in range(trials + 1):
             difference = paired_difference(np.arange(float(trials)) - n_greater + 0.5, np.zeros(trials))
@@ -140,7 +140,7 @@ def test_the_interval_of_differences_that_the_test_settles_excludes_zero() -> No
                 assert difference.low > 0 or difference.high < 0
 
 
-def test_comparisons_that_are_made_together_are_corrected() -> None:
+def test_simultaneous_comparisons_are_corrected() -> None:
     comparisons = [PairedComparison(1.0, 0.0, 2.0, p) for p in (0.03, 0.001, 0.04, 0.013)]
     assert [comparison.p for comparison in holm(comparisons)] == pytest.approx([0.06, 0.004, 0.06, 0.039])
     assert [comparison.is_significant for comparison in holm(comparisons)] == [False, True, False, True]
@@ -149,7 +149,7 @@ def test_comparisons_that_are_made_together_are_corrected() -> None:
     assert holm([comparisons[0]._replace(p=0.7)] * 2)[0].p == 1.0
 
 
-def test_a_count_stands_for_a_share() -> None:
+def test_a_count_gives_a_lower_bound_of_the_share() -> None:
     assert fraction_lower_bound(10, 10) == pytest.approx(0.05 ** (1 / 10))
     assert fraction_lower_bound(16, 16) == pytest.approx(0.829, abs=5e-4)
     assert fraction_lower_bound(0, 10) == 0.0
@@ -161,13 +161,13 @@ def test_a_count_stands_for_a_share() -> None:
 
 @pytest.mark.parametrize("degrees_of_freedom", [1, 2, 3, 4, 5, 8, 13, 31, 64])
 @pytest.mark.parametrize("p", [0.5, 0.9, 0.975, 0.999, 1.0 - 1e-6])
-def test_quantiles_of_student_s_t(p: float, degrees_of_freedom: int) -> None:
+def test_quantiles_of_students_t(p: float, degrees_of_freedom: int) -> None:
     assert student_quantile(p, degrees_of_freedom) == pytest.approx(
         student.ppf(p, degrees_of_freedom), rel=1e-6, abs=1e-9
     )
 
 
 @pytest.mark.parametrize(("p", "degrees_of_freedom"), [(0.4, 3), (1.0, 3), (0.9, 0)])
-def test_no_quantile_of_student_s_t(p: float, degrees_of_freedom: int) -> None:
+def test_invalid_quantiles_of_students_t_are_refused(p: float, degrees_of_freedom: int) -> None:
     with pytest.raises(ValueError, match="no quantile"):
         student_quantile(p, degrees_of_freedom)

@@ -27,7 +27,7 @@ CURVES = hnp.arrays(
 )
 
 
-def test_curves_are_normalised_as_the_tasks_are() -> None:
+def test_curves_are_normalised_like_the_tasks() -> None:
     task = load("magman").task
     raw = np.array([[-5.154, -0.2067, -3.0], [-9.0, 0.0, -1.25]])
     assert normalized_curves(task, raw).tolist() == [[normalized(task, r, 1) for r in row] for row in raw.tolist()]
@@ -36,9 +36,7 @@ def test_curves_are_normalised_as_the_tasks_are() -> None:
 
 @given(CURVES, st.integers(1, 15), st.floats(-5, 2, width=16))
 @settings(max_examples=60)
-def test_measures_are_what_a_loop_over_trials_and_episodes_finds(
-    mu: NDArray[np.float64], window: int, level: float
-) -> None:
+def test_measures_match_a_loop_over_trials_and_episodes(mu: NDArray[np.float64], window: int, level: float) -> None:
     episodes_to_rise = rise_time(mu, level=level)
     for trial, row in enumerate(mu.tolist()):
         tail = row[-window:]
@@ -56,12 +54,12 @@ def test_measures_are_what_a_loop_over_trials_and_episodes_finds(
         assert smoothed[:, e] == pytest.approx(mu[:, max(0, e + 1 - window) : e + 1].mean(axis=1), abs=1e-12)
 
 
-def test_mu_final_takes_the_last_hundred_episodes() -> None:
+def test_mu_final_averages_the_last_hundred_episodes() -> None:
     mu = np.concatenate((np.full((2, 300), -9.0), np.full((2, 100), 0.75)), axis=1)
     assert mu_final(mu).tolist() == [0.75, 0.75]
 
 
-def test_a_trial_that_never_rises_counts_with_its_last_episode_and_is_told() -> None:
+def test_a_trial_that_never_rises_counts_with_its_last_episode_and_is_reported() -> None:
     episodes_to_rise = rise_time(np.array([[0.1, 0.8, 0.2], [0.1, 0.79, 0.2]]), np.array([10, 20, 30]))
     assert episodes_to_rise.episode.tolist() == [20, 30]
     assert episodes_to_rise.has_risen.tolist() == [True, False]
@@ -76,7 +74,7 @@ def test_curves_without_episodes_are_refused(mu: NDArray[np.float64]) -> None:
             measure(mu)
 
 
-def test_the_final_mean_is_of_a_share_of_the_points() -> None:
+def test_the_final_mean_covers_a_share_of_the_points() -> None:
     curves = np.arange(40.0).reshape(2, 20)
     assert final_mean(curves).tolist() == [18.5, 38.5]
     assert final_mean(curves[:, :3]).tolist() == [2.0, 22.0]

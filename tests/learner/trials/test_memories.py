@@ -27,7 +27,7 @@ BY_EPISODE = ("FarPolFrac[Uniform]", "MaxKLDiv[Uniform]", "MinError[Uniform]")
 
 
 class _ScriptedResynthesis:
-    """A resynthesiser that answers with what was prepared for the episode."""
+    """A resynthesiser that returns what was prepared for the episode."""
 
     batch: ResynthesisedBatch
 
@@ -54,13 +54,13 @@ def _rows(t: Transitions) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
 
 @pytest.mark.parametrize("strategy", STRATEGIES + BY_EPISODE)
 @pytest.mark.parametrize("synthetic", [False, True])
-def test_they_keep_the_same_experiences_in_the_same_slots(strategy: str, synthetic: bool) -> None:
+def test_trials_and_rigs_keep_the_same_experiences_in_the_same_slots(strategy: str, synthetic: bool) -> None:
     config = load("pendulum", ["episodes=8", f"seed={SEED}"])
     capacity = None if strategy.startswith("FULL") else CAPACITY
     selection = msgspec.structs.replace(config.selection, strategy=strategy, capacity=capacity)
     config = msgspec.structs.replace(config, selection=selection)
     settings = msgspec.convert(config.learner, LearnerSettings)
-    # The trial looked at is the second of two; the first is offered other experiences.
+    # The examined trial is the second of two; the first is offered other experiences.
     memories = Memories(contents_for(config, settings, is_noisy=False), [SEED + 1, SEED])
     resynthesis = _ScriptedResynthesis()
     reference = Memory(config, resynthesis if synthetic else None)
@@ -116,7 +116,7 @@ def test_learning_waits_until_every_memory_has_a_minibatch(probability: float, s
 
 @pytest.mark.parametrize("recurrent", [False, True])
 @pytest.mark.parametrize("retention", ["FIFO", "Resv"])
-def test_windows_are_those_of_a_rig_s_mirror(retention: str, recurrent: bool) -> None:
+def test_windows_equal_those_of_a_rigs_mirror(retention: str, recurrent: bool) -> None:
     config = load("pendulum", [f"selection.strategy={retention}[Uniform]", f"selection.capacity={CAPACITY}"])
     section: dict[str, object] = {"algorithm": "rainbow", "rainbow": {"n_steps": 4}}
     if recurrent:
@@ -162,7 +162,7 @@ def test_windows_are_those_of_a_rig_s_mirror(retention: str, recurrent: bool) ->
 
 
 @pytest.mark.parametrize("strategy", ["FIFO[Prior(0.5)[Uniform]]", "TDE(1.0)[Prior(0.25)[PropPER]]", "Resv[Uniform]"])
-def test_memories_that_begin_with_prior_experiences_are_as_a_rig_s(strategy: str) -> None:
+def test_memories_that_start_with_prior_experiences_equal_a_rigs(strategy: str) -> None:
     config = load("pendulum", [f"seed={SEED}"])
     seeds = SeedFrom("an earlier run", STEPS)
     selection = msgspec.structs.replace(config.selection, strategy=strategy, capacity=CAPACITY, seed_from=seeds)

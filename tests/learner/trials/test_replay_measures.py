@@ -1,4 +1,4 @@
-"""KLPER's score as a measure of what is replayed and of what is stored."""
+"""KLPER's score as a measure of replayed and of stored experiences."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _measure_index(name: str) -> int:
     return REPLAY_MEASURES.index(name)
 
 
-def test_each_reading_has_its_own_variance() -> None:
+def test_each_interpretation_of_the_paper_has_its_own_variance() -> None:
     action = np.random.default_rng(0).normal(0.0, 0.1, (2, 3 * 50_000, 1))
     score = make_score(lambda observation: np.zeros_like(action), 0.1)
     scores = score(np.zeros((2, 150_000, 3)), action, 50_000)
@@ -42,7 +42,7 @@ def test_batches_are_scored_by_their_origin() -> None:
     measures_before, measures_after = (np.asarray(trials.advance().replay_measures) for _ in range(2))
     assert np.isnan(measures_before[:, _measure_index("kl covariance")]).all(), "nothing was replayed"
     assert np.isnan(measures_before[:, _measure_index("kl covariance old")]).all()
-    # The policy stays as it is, and acts without noise: its own actions do not depart from it at all.
+    # The policy does not change, and acts without noise: its own actions do not deviate at all.
     own_distance = 0.5 * (math.log(0.1 / 1e-6) - 1.0)
     assert measures_after[:, _measure_index("kl covariance old")] == pytest.approx(own_distance, abs=1e-3)
     assert measures_after[:, _measure_index("kl covariance present")] == pytest.approx(own_distance, abs=1e-3)

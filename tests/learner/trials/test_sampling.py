@@ -41,14 +41,14 @@ def _single_context(seed: int) -> SamplerContext:
 
 
 def _errors(rng: np.random.Generator) -> NDArray[np.float32]:
-    """TD errors of a minibatch: now and then with ties, infinities, and what is no number."""
+    """TD errors of a minibatch: occasionally with ties, infinities and NaN."""
     if rng.random() < 0.3:
         return rng.choice([1.0, -1.0, 2.0, 0.0, np.inf, np.nan], BATCH).astype(np.float32)
     return rng.standard_normal(BATCH).astype(np.float32)
 
 
 def _draw_written_slots(rng: np.random.Generator, n_stored: int) -> NDArray[np.int64]:
-    """Slots of an episode: of another length each time, in the end such as are held already, some of them twice."""
+    """Slots of an episode: a different number each time, finally slots already held, some of them twice."""
     count = int(rng.integers(BATCH, 40))
     if n_stored + count <= CAPACITY:
         return np.arange(n_stored, n_stored + count)
@@ -57,7 +57,7 @@ def _draw_written_slots(rng: np.random.Generator, n_stored: int) -> NDArray[np.i
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 @pytest.mark.parametrize("seeds", [[3], [7, 7, 0, 12, 5]])
-def test_every_trial_draws_what_a_sampler_of_its_own_draws(sampling: str, seeds: list[int]) -> None:
+def test_every_trial_draws_like_its_own_sampler(sampling: str, seeds: list[int]) -> None:
     joint_sampling = _sampling(sampling, seeds)
     strategy = parse_strategy(f"FIFO[{sampling}]")
     samplers = [sampler_for(strategy, stream(seed, Role.SAMPLER), _single_context(seed)) for seed in seeds]
@@ -89,7 +89,7 @@ def test_every_trial_draws_what_a_sampler_of_its_own_draws(sampling: str, seeds:
                 sampler.on_update(expected.slots[0], Signals(errors[trial], target=0.5 - errors[trial]))
 
 
-def test_draws_go_on_beyond_the_random_numbers_made_at_once() -> None:
+def test_draws_continue_beyond_the_pregenerated_random_numbers() -> None:
     joint_sampling = _sampling("PER", [4], batch=16)
     reference = sampler_for(
         parse_strategy("FIFO[PER]"), stream(4, Role.SAMPLER), SamplerContext(CAPACITY, 16, EPISODES)
@@ -101,7 +101,7 @@ def test_draws_go_on_beyond_the_random_numbers_made_at_once() -> None:
 
 
 @pytest.mark.parametrize("sampling", ["Uniform", "PER"])
-def test_too_few_experiences_and_too_small_a_memory_are_told(sampling: str) -> None:
+def test_too_few_experiences_and_a_memory_that_is_too_small_are_reported(sampling: str) -> None:
     with pytest.raises(ValueError, match="is smaller than a minibatch of 8"):
         _sampling(sampling, [0], capacity=7)
     joint_sampling = _sampling(sampling, [0, 1])
@@ -111,7 +111,7 @@ def test_too_few_experiences_and_too_small_a_memory_are_told(sampling: str) -> N
         joint_sampling.draw(1)
 
 
-def test_rank_based_draws_are_asked_for_one_by_one() -> None:
+def test_rank_based_draws_are_made_one_at_a_time() -> None:
     joint_sampling = _sampling("PER", [0])
     joint_sampling.on_write([np.arange(20)])
     with pytest.raises(ValueError, match="previous update"):

@@ -1,4 +1,4 @@
-"""Trials that advance step by step in a world."""
+"""Trials that advance step by step in an environment."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _scores(run: StepRun, seeds: list[int]) -> list[Scores]:
 
 
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES.keys())
-def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(changes: dict[str, Any]) -> None:
+def test_a_trial_is_bit_identical_among_others_and_alone(changes: dict[str, Any]) -> None:
     seeds = [5, 0, 11]
     run = _run(**changes)
     joint, single = _scores(run, seeds), _scores(run, [11])
@@ -107,7 +107,7 @@ def test_a_trial_among_others_gives_bit_for_bit_what_it_gives_alone(changes: dic
     assert len(set(joint[-1].train.tolist())) == 3
 
 
-def test_episodes_end_for_each_trial_by_itself_and_only_terminal_states_are_marked() -> None:
+def test_episodes_end_independently_in_each_trial_and_only_terminal_states_are_marked() -> None:
     trials = world_trials(_run(**CASES["dqn"] | {"horizon": 15, "selection": {"strategy": "FULL[Uniform]"}}), [0, 1, 2])
     trials.advance()
     n, m = 4, 1
@@ -116,7 +116,7 @@ def test_episodes_end_for_each_trial_by_itself_and_only_terminal_states_are_mark
     angle = rows[:, :, n + m + 2]  # of the next observation
     assert (terminated == (np.abs(angle) > 12 * 2 * np.pi / 360)).all()
     assert len({tuple(row) for row in terminated.tolist()}) == 3
-    # A row begins where the one before it led, but for the first of an episode.
+    # A row begins where the previous one ended, except for the first of an episode.
     is_continued = (rows[:, 1:, :n] == rows[:, :-1, n + m : 2 * n + m]).all(axis=2)
     assert (is_continued | terminated[:, :-1]).mean() > 0.9
     assert not (is_continued & terminated[:, :-1]).any()
@@ -124,7 +124,7 @@ def test_episodes_end_for_each_trial_by_itself_and_only_terminal_states_are_mark
         assert (np.abs(rows[0, starts, :n]) <= 0.05).all()
 
 
-def test_correlated_noise_starts_anew_in_each_episode_of_a_trial() -> None:
+def test_correlated_noise_starts_over_in_each_episode_of_a_trial() -> None:
     noise, ones = CorrelatedNoise(0.2, 2, has_unit_variance=False), np.ones((2, 1, 3))
     samples = [noise(ones, np.array(episodes))[:, 0, 0].tolist() for episodes in ([1, 1], [1, 1], [1, 2], [2, 2])]
     np.testing.assert_allclose(samples, [[1.0, 1.0], [1.8, 1.8], [2.44, 1.0], [1.0, 1.8]])
@@ -149,12 +149,12 @@ def test_correlated_noise_of_a_density_has_its_variance_in_every_step() -> None:
         ({"algorithm": "dqn"}, False),
     ],
 )
-def test_correlated_noise_is_for_gaussians(learner: dict[str, Any], is_accepted: bool) -> None:
+def test_correlated_noise_requires_a_gaussian_policy(learner: dict[str, Any], is_accepted: bool) -> None:
     problems = step_problems(_run(learner=learner, exploration_friction=0.15, steps=4000))
     assert ("exploration_friction" in dict(problems)) is not is_accepted
 
 
-def test_the_first_steps_are_random_and_the_noise_is_the_one_asked_for() -> None:
+def test_the_first_steps_are_random_and_the_noise_is_as_configured() -> None:
     frozen_learner = {"algorithm": "td3", "td3": {**SMALL_SETTINGS, "lr": 1e-9}}
     run = _run(exploration_std=0.05, learner=frozen_learner, steps=400, random_steps=200)
     trials = world_trials(run, [1])
@@ -165,14 +165,14 @@ def test_the_first_steps_are_random_and_the_noise_is_the_one_asked_for() -> None
     assert abs(float(np.square(exploration[200:]).mean()) ** 0.5 - 0.05) < 0.01
 
 
-def test_a_gaussian_acts_by_itself_from_the_start_and_rows_tell_how() -> None:
+def test_a_gaussian_explores_by_itself_from_the_start_and_rows_record_it() -> None:
     wide_policy = {"algorithm": "ddpg", "ddpg": {"batch": 8}, "refer": {"std": 0.8}}
     trials = world_trials(_run(learner=wide_policy, selection={"strategy": "FULL[Uniform]"}), [1, 2])
     trials.train(20)
     rows, n = trials.memories.rows[:, :20], 3
     mean, std, drawn_action, is_deviating = np.moveaxis(rows[..., 2 * n + 4 : 2 * n + 8], -1, 0)
     assert (std == np.float32(0.8)).all()
-    assert np.abs(drawn_action).max() > 1.0  # what is told is the draw before the clip
+    assert np.abs(drawn_action).max() > 1.0  # the recorded action is the one drawn before clipping
     assert 0.5 < float(((drawn_action - mean) / std).std()) < 1.5
     assert np.array_equal(rows[..., n], np.clip(drawn_action, -1.0, 1.0))
     assert not is_deviating.any()
@@ -183,7 +183,7 @@ def test_a_gaussian_acts_by_itself_from_the_start_and_rows_tell_how() -> None:
         assert trials.algorithm.policy(repeated)[0, 0, 0] == mean_action
 
 
-def test_a_recurrent_policy_goes_by_its_episode_from_the_start() -> None:
+def test_a_recurrent_policy_uses_its_episode_from_the_start() -> None:
     run = _run(**CASES["vracer, recurrent"] | {"selection": {"strategy": "FULL[Uniform]"}}, horizon=7)
     trials = world_trials(run, [1, 2])
     trials.train(20)  # nothing is learned before
@@ -203,7 +203,7 @@ def test_a_recurrent_policy_goes_by_its_episode_from_the_start() -> None:
     assert np.isnan(measures[:, scores]).all(), "batches of single observations have no score"
 
 
-def test_updates_follow_on_as_many_steps_as_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_updates_are_made_after_the_configured_number_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     trials = world_trials(_run(updates_per_step=0.5, update_every=10), [0])
     updates_done = []
     epsilons: list[int] = []
@@ -216,7 +216,7 @@ def test_updates_follow_on_as_many_steps_as_asked_for(monkeypatch: pytest.Monkey
     assert epsilons == [1, 11], "schedules begin with the first update"
 
 
-def test_the_distance_from_the_policies_that_acted_is_measured_over_the_memory() -> None:
+def test_the_distance_from_the_behaviour_policies_is_measured_over_the_memory() -> None:
     measure_indices = [REPLAY_MEASURES.index(name) for name in DIVERGENCES]
     run = _run(**CASES["ddpg under refer"], evaluation={"every": 80, "episodes": 1})
     trials = world_trials(run, [1, 2])
@@ -233,7 +233,7 @@ def test_the_distance_from_the_policies_that_acted_is_measured_over_the_memory()
     assert np.isnan(other[:, measure_indices]).all()
 
 
-def test_returns_are_means_of_whole_episodes() -> None:
+def test_returns_are_means_over_complete_episodes() -> None:
     run = _run(world="gym:CartPole-v1", learner=CASES["dqn"]["learner"], horizon=None)
     scores = world_trials(run, [4, 5]).advance()
     # CartPole pays 1 a step: a return is a length, and those of the closed episodes fit into the steps.
@@ -246,7 +246,7 @@ def test_without_a_closed_episode_there_is_no_training_return() -> None:
     assert np.isnan(world_trials(_run(horizon=41), [0]).advance().train).all()
 
 
-def test_a_trial_that_diverges_scores_nan_and_disturbs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_diverged_trial_scores_nan_and_does_not_disturb_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     run = _run()
     undisturbed = _scores(run, [7])
     trials = world_trials(run, [3, 7])
@@ -288,7 +288,7 @@ def test_contradictions_are_found_at_their_place(changes: dict[str, Any], path_p
     assert not list(step_problems(_run()))
 
 
-def test_algorithm_and_actions_have_to_fit() -> None:
+def test_algorithm_and_actions_must_match() -> None:
     dqn = _run(**CASES["dqn"])
     assert not list(space_problems(dqn, Spaces(4, 1, 2, 100)))
     assert [path_prefix for path_prefix, _ in space_problems(dqn, Spaces(4, 1, 4, 100))] == ["learner.dqn.levels"]
@@ -312,7 +312,7 @@ def test_algorithm_and_actions_have_to_fit() -> None:
         ("plant:pendulum", {"learner": {"algorithm": "trpo"}}, "exploration", "trpo explores by itself"),
     ],
 )
-def test_a_run_s_exploration_fits_its_plant_and_algorithm(
+def test_the_exploration_of_a_run_must_match_its_plant_and_algorithm(
     world: str, settings: dict[str, Any], path: str, message: str
 ) -> None:
     fields = {"world": world, "steps": 3000, "random_steps": 0, "exploration": {"process": "ou"}, **settings}

@@ -1,4 +1,4 @@
-"""The process of a camera, with a camera made up here."""
+"""The process of a camera, with a camera defined here."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Bench(CameraDevice, frozen=True, kw_only=True, tag="bench"):
 
 
 class BenchDriver(CameraDriver):
-    """Returns one image again and again."""
+    """Returns the same image repeatedly."""
 
     def __init__(self, settings: Bench, camera: Camera) -> None:
         self._settings = settings
@@ -64,13 +64,13 @@ def published_image_time_ns(settings: CameraDevice, folder: Path) -> int:
     return time_ns
 
 
-def test_an_image_counts_from_the_return_of_read_minus_its_latency(tmp_path: Path) -> None:
+def test_the_time_of_an_image_is_the_return_of_read_minus_its_latency(tmp_path: Path) -> None:
     start_ns = time.monotonic_ns()
     image_time_ns = published_image_time_ns(Bench(latency_ms=20.0), tmp_path)
     assert start_ns - 20_000_000 <= image_time_ns <= time.monotonic_ns() - 20_000_000
 
 
-def test_a_camera_may_know_the_time_of_its_images(tmp_path: Path) -> None:
+def test_a_camera_may_provide_image_times(tmp_path: Path) -> None:
     assert published_image_time_ns(Bench(latency_ms=20.0, timestamp_ns=123_456), tmp_path) == 123_456
 
 
@@ -89,13 +89,13 @@ def test_an_image_of_another_kind_is_refused(image: Any, message: str) -> None:
         valid_image(image, FRONT)
 
 
-def test_the_pixels_are_in_rows_whatever_their_order_in_memory() -> None:
+def test_the_pixels_are_row_major_whatever_their_order_in_memory() -> None:
     image = np.arange(24, dtype=np.uint8).reshape(6, 4).T
     assert valid_image(image, FRONT) == bytes(image[i, j] for i in range(4) for j in range(6))
 
 
 @pytest.mark.parametrize("timestamp", [101, -1, 1.0, None])
-def test_a_time_that_is_not_on_the_hosts_clock_is_refused(timestamp: Any) -> None:
+def test_a_time_not_on_the_hosts_clock_is_refused(timestamp: Any) -> None:
     assert valid_time(100, 100) == valid_time(np.int64(100), 100) == 100
     with pytest.raises(CameraError, match=r"expected a time from time\.monotonic_ns, now 100"):
         valid_time(timestamp, 100)

@@ -1,4 +1,4 @@
-"""Loading documents, overriding values, converting them, and the places that problems point to."""
+"""Documents: loading, overriding and converting values, and the places of problems."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def raised_message(action: object, *args: object) -> str:
 # --- loading ---------------------------------------------------------------------------------------
 
 
-def test_a_sound_file_loads_and_converts(tmp_path: Path) -> None:
+def test_a_valid_file_loads_and_converts(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text(TEXT, encoding="utf-8")
     run = convert_by_section(load_document(path), Run)
@@ -100,20 +100,20 @@ def test_a_sound_file_loads_and_converts(tmp_path: Path) -> None:
     assert isinstance(run.rig.rate_hz, float)
 
 
-def test_a_missing_file_is_one_line_with_its_name(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_in_one_line_with_its_name(tmp_path: Path) -> None:
     path = tmp_path / "none.yaml"
     assert raised_message(load_document, path) == f"{path}:1:1: cannot be read: No such file or directory"
     assert "cannot be read: a directory, not a regular file" in raised_message(load_document, tmp_path)
     assert raised_message(load_document, "a\0b").endswith("cannot be read: a name with a NUL byte")
 
 
-def test_bytes_that_are_not_utf_8_are_located(tmp_path: Path) -> None:
+def test_invalid_utf_8_is_located(tmp_path: Path) -> None:
     path = tmp_path / "latin.yaml"
     path.write_bytes("a: ü\nb: ".encode() + b"\xfc")
     assert raised_message(load_document, path) == f"{path}:2:4: not UTF-8: byte 0xfc"
 
 
-def test_a_file_may_have_a_megabyte_and_no_more(tmp_path: Path) -> None:
+def test_a_file_may_have_at_most_a_megabyte(tmp_path: Path) -> None:
     path = tmp_path / "large.yaml"
     path.write_bytes(b"a: 1\n#" + b"x" * (MAX_BYTES - 6))
     assert load_document(path).data == {"a": 1}
@@ -122,11 +122,11 @@ def test_a_file_may_have_a_megabyte_and_no_more(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="needs an endless device")
-def test_a_device_is_no_configuration() -> None:
+def test_a_device_is_not_a_configuration() -> None:
     assert raised_message(load_document, "/dev/zero") == "/dev/zero:1:1: cannot be read: a device, not a regular file"
 
 
-def test_an_empty_document_is_refused_and_null_is_not() -> None:
+def test_an_empty_document_is_refused_and_null_is_accepted() -> None:
     assert raised_message(document, "# nothing\n") == "run.yaml:1:1: the document is empty"
     assert document("null").data is None
 
@@ -185,7 +185,7 @@ def test_config_error_can_be_copied() -> None:
         ("{rate_hz: -1}", "1:6: rate_hz must be positive at rig"),
     ],
 )
-def test_a_mismatch_is_told_at_its_place_with_its_path(text: str, message: str) -> None:
+def test_a_mismatch_is_reported_at_its_place_with_its_path(text: str, message: str) -> None:
     assert raised_message(convert, document(f"rig: {text}"), ("rig",), Rig) == f"run.yaml:{message}"
 
 
@@ -205,7 +205,7 @@ def test_a_mismatch_is_told_at_its_place_with_its_path(text: str, message: str) 
         ),
     ],
 )
-def test_tagged_unions_are_told_by_their_tags_and_the_fields_of_the_chosen_one(text: str, message: str) -> None:
+def test_tagged_unions_are_reported_by_their_tags_and_the_fields_of_the_selected_one(text: str, message: str) -> None:
     doc = document(f"explore: {text}")
     assert raised_message(convert_sections, doc, {"explore": Noise | NoNoise}) == f"run.yaml:{message}"
 
@@ -220,7 +220,7 @@ def test_the_root_and_a_missing_path_can_be_converted_or_named() -> None:
     assert raised_message(convert, document("a:\n  b: 1"), ("a", "c", 0), int) == "run.yaml:2:3: missing a.c[0]"
 
 
-def test_a_key_that_looks_like_msgspecs_own_notation_does_not_mislead() -> None:
+def test_a_key_that_resembles_msgspecs_notation_does_not_mislead() -> None:
     doc = document("rate_hz: 1\n'x` - at `$.y': 2\n'$[...]': 3\n")
     assert raised_message(convert, doc, (), Rig).startswith("run.yaml:")
     boxes = document("'[...]': {episode: 1, amplitude: 1}\n'.a`b': {episode: 1}\n")
@@ -230,7 +230,7 @@ def test_a_key_that_looks_like_msgspecs_own_notation_does_not_mislead() -> None:
     )
 
 
-def test_every_section_tells_its_first_problem_in_order_of_line() -> None:
+def test_every_section_reports_its_first_problem_in_order_of_line() -> None:
     doc = document("sede: 3\nexplore: {process: ou, gain: x}\nrig:\n  rate_hz: x\n  pace: x\n")
     assert raised_message(convert_sections, doc, {"rig": Rig, "explore": Noise | NoNoise, "seed": int, "x": int}) == (
         "run.yaml:1:1: missing required key 'seed'\n"
@@ -261,11 +261,11 @@ class Bounded(msgspec.Struct, forbid_unknown_fields=True):
         ("points: [[1, 1], [-0.5, 1]]", "expected 0 or more, got -0.5 at a.points[1][0]"),
     ],
 )
-def test_a_number_out_of_bounds_is_told_with_them(text: str, message: str) -> None:
+def test_a_number_out_of_bounds_is_reported_with_the_bounds(text: str, message: str) -> None:
     assert raised_message(convert, document(f"a: {{{text}}}"), ("a",), Bounded).split(": ", 1)[1] == message
 
 
-def test_all_that_is_wrong_in_a_section_is_told_at_once() -> None:
+def test_all_problems_of_a_section_are_reported_at_once() -> None:
     doc = document("a: {share: 2, color: blue, points: [[-1, 1]], count: none, every: -1}")
     message = raised_message(convert, doc, ("a",), Bounded)
     assert [line.split(": ", 1)[1].split(" (")[0] for line in message.splitlines()] == [
@@ -277,17 +277,17 @@ def test_all_that_is_wrong_in_a_section_is_told_at_once() -> None:
     ]
 
 
-def test_optional_sections_that_are_missing_are_left_out() -> None:
+def test_missing_optional_sections_are_omitted() -> None:
     doc = document("seed: 3")
     assert convert_sections(doc, {"seed": int, "rig": Rig}, optional=["rig"]) == {"seed": 3}
 
 
-def test_sections_need_a_mapping() -> None:
+def test_sections_must_be_mappings() -> None:
     message = raised_message(convert_sections, document("- 1"), {"a": int, "b": int})
     assert message == "run.yaml:1:1: expected settings, one per line (a, b), got [1]"
 
 
-def test_a_struct_by_section_uses_its_defaults_its_names_and_its_own_check() -> None:
+def test_a_struct_by_section_uses_its_defaults_names_and_check() -> None:
     assert convert_by_section(document(TEXT + "wait-s: 2\n"), Run).wait_s == 2.0
     assert "'wait_s' (did you mean 'wait-s'?)" in raised_message(
         convert_by_section, document(TEXT + "wait_s: 2\n"), Run
@@ -302,7 +302,7 @@ def test_a_struct_by_section_uses_its_defaults_its_names_and_its_own_check() -> 
 # --- overriding ------------------------------------------------------------------------------------
 
 
-def test_an_override_replaces_one_value_and_leaves_the_old_document_alone() -> None:
+def test_an_override_replaces_one_value_and_leaves_the_old_document_unchanged() -> None:
     old = document()
     before = copy.deepcopy(old)
     new = override(old, "explore.schedule[1].amplitude=5e-1")
@@ -352,7 +352,7 @@ def test_overrides_follow_the_rules_of_the_file(assignment: str, path: tuple[str
         (".".join("a" * 40) + "=1", "nested more than 32 levels deep"),
     ],
 )
-def test_an_override_that_cannot_be_is_told_with_its_text(assignment: str, message: str) -> None:
+def test_an_invalid_override_is_reported_with_its_text(assignment: str, message: str) -> None:
     assert raised_message(override, document(), assignment) == f"--set {assignment}:1:1: {message}"
 
 
@@ -405,7 +405,7 @@ trees = st.recursive(
 
 @settings(max_examples=150)
 @given(st.dictionaries(keys, trees, min_size=1), st.data())
-def test_an_override_of_any_existing_value_changes_that_value_alone(
+def test_an_override_of_any_existing_value_changes_only_that_value(
     tree: dict[str, object], data: st.DataObject
 ) -> None:
     doc = parse_document(msgspec.json.encode(tree).decode(), "run.yaml")
@@ -430,10 +430,10 @@ def test_no_assignment_raises_anything_but_config_error(assignment: str) -> None
     assert all(str(problem).isprintable() for problem in problems)
 
 
-# --- problems found by those who build on documents ------------------------------------------------
+# --- problems found by users of documents ----------------------------------------------------------
 
 
-def test_a_problem_at_a_missing_path_points_to_what_is_around_it() -> None:
+def test_a_problem_at_a_missing_path_points_to_its_surroundings() -> None:
     doc = document()
     assert str(problem_at(doc, ("explore", "schedule", 1, "amplitude"), "m")) == "run.yaml:7:33: m"
     assert problem_at(doc, ("explore", "schedule", 5, "x"), "m").mark == Mark(6, 5)

@@ -31,7 +31,7 @@ def identified_path(tmp_path: Path) -> Path:
     return path
 
 
-def test_its_plant_takes_the_place_of_the_twin_s_and_the_shield_s(identified_path: Path) -> None:
+def test_the_identified_plant_replaces_those_of_the_twin_and_the_shield(identified_path: Path) -> None:
     config = load_run("pendulum", [f"identified={identified_path}"])
     assert config.device.twin is not None
     assert config.device.twin["plant"] == {"kind": "pendulum", "mass": 0.06, "dry_friction": 0.4}
@@ -43,7 +43,7 @@ def test_its_plant_takes_the_place_of_the_twin_s_and_the_shield_s(identified_pat
     assert box.velocity == "velocity"
 
 
-def test_it_stands_beside_the_configuration_or_where_the_command_is_typed(
+def test_the_file_is_found_next_to_the_configuration_or_in_the_working_directory(
     identified_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mine.yaml").write_text(find_config("pendulum").read_text() + "identified: identified.yaml\n")
@@ -52,7 +52,7 @@ def test_it_stands_beside_the_configuration_or_where_the_command_is_typed(
     assert load_run("pendulum", ["identified=identified.yaml"]).identified
 
 
-def test_what_it_says_of_one_sensor_s_error_leaves_that_of_another(tmp_path: Path) -> None:
+def test_errors_of_one_sensor_leave_those_of_another_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "off.yaml"
     path.write_text(IDENTIFIED.replace("spread: 0.08", "spread: 0.08, sensor_error: {angle: 0.03}"))
     for before, after in (
@@ -72,20 +72,20 @@ def test_what_it_says_of_one_sensor_s_error_leaves_that_of_another(tmp_path: Pat
         assert box.sensor_error == after
 
 
-def test_other_overrides_go_over_it(identified_path: Path) -> None:
+def test_other_overrides_take_precedence(identified_path: Path) -> None:
     config = load_run("pendulum", ["limits.predicted.spread=0.2", f"identified={identified_path}"])
     assert config.limits.predicted is not None
     assert config.limits.predicted.spread == 0.2
 
 
-def test_a_real_device_gets_the_shield_s_part_alone(identified_path: Path) -> None:
+def test_a_real_device_uses_only_the_shields_part(identified_path: Path) -> None:
     config = load_run("pendulum", ["device={port: {path: /dev/null}}", f"identified={identified_path}"])
     assert config.device.twin is None
     assert config.limits.predicted is not None
     assert config.limits.predicted.spread == 0.08
 
 
-def test_its_hash_travels_with_the_run(identified_path: Path, tmp_path: Path) -> None:
+def test_its_hash_is_recorded_with_the_run(identified_path: Path, tmp_path: Path) -> None:
     config = load_run("pendulum", [f"identified={identified_path}"])
     digest = f"sha256:{hashlib.sha256(IDENTIFIED.encode()).hexdigest()}"
     assert config.identified == digest
@@ -96,7 +96,7 @@ def test_its_hash_travels_with_the_run(identified_path: Path, tmp_path: Path) ->
     assert msgspec.json.decode((tmp_path / "run" / "meta.json").read_bytes())["identified"] == digest
 
 
-def test_a_run_without_one_says_nothing_of_it(tmp_path: Path) -> None:
+def test_a_run_without_an_identification_does_not_mention_it(tmp_path: Path) -> None:
     config = load_run("pendulum")
     save_resolved(config, tmp_path / "resolved.yaml")
     assert "identified" not in (tmp_path / "resolved.yaml").read_text()
@@ -110,7 +110,7 @@ def test_a_run_without_one_says_nothing_of_it(tmp_path: Path) -> None:
         ("rig: pendulum\n", "as written by `onrig identify`"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_line(text: str | None, message: str, tmp_path: Path) -> None:
+def test_a_mismatched_identification_is_refused_in_one_line(text: str | None, message: str, tmp_path: Path) -> None:
     path = tmp_path / "other.yaml"
     if text is not None:
         path.write_text(text)
@@ -139,7 +139,7 @@ def test_another_unit_resolution_or_channel_is_refused_with_both_values(
         load_run("pendulum", [f"identified={identified_path}"])
 
 
-def test_an_override_of_the_resolution_is_refused_as_an_edited_rig_is(identified_path: Path) -> None:
+def test_an_override_of_the_resolution_is_refused_like_an_edited_rig(identified_path: Path) -> None:
     rig = load_run("pendulum").rig
     channels = {c.name: {"unit": c.unit, "resolution": c.resolution} for c in rig.channels}
     identified_path.write_text(IDENTIFIED + f"channels: {json.dumps(channels)}\n")

@@ -1,4 +1,4 @@
-"""Pieces in files that a configuration names: what may run, what is registered, and what is said otherwise."""
+"""Pieces in files named by a configuration: what may run, what is registered, and the messages otherwise."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Write = Callable[[str], Path]
 
 @pytest.fixture(autouse=True)
 def isolate_registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A process that has read no configuration, in a folder of its own."""
+    """A process that has loaded no configuration, in its own folder."""
     monkeypatch.setattr(registry, "_plugin_files", {group: {} for group in registry.GROUPS})
     monkeypatch.setattr(python_files, "_trusts_everything", False)
     monkeypatch.setenv("ONRIG_TRUST", "")
@@ -76,7 +76,7 @@ def test_a_name_is_registered_without_running_the_file(write: Write) -> None:
     assert "Mine" in registry.names(registry.RETENTIONS)
 
 
-def test_its_object_has_the_rights_of_any_other(write: Write) -> None:
+def test_its_object_has_the_same_rights_as_any_other(write: Write) -> None:
     write(SOURCE)
     with_plugins(plugin_document(), Path())
     keeper = registry.load(registry.RETENTIONS, "Mine")
@@ -89,7 +89,7 @@ def test_its_object_has_the_rights_of_any_other(write: Write) -> None:
     assert registry.load(registry.RETENTIONS, "Mine") is keeper
 
 
-def test_a_configuration_outside_the_working_directory_runs_nothing(
+def test_a_configuration_outside_the_working_directory_runs_no_code(
     write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(SOURCE)
@@ -104,7 +104,7 @@ def test_a_configuration_outside_the_working_directory_runs_nothing(
     assert "Mine" in registry.names(registry.RETENTIONS)
 
 
-def test_a_resolved_one_runs_only_what_was_allowed_to(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resolved_configuration_runs_only_trusted_files(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     write(SOURCE)
     location = resolve_location(plugin_document())
     with_plugins(plugin_document(location), None)  # allowed by the configuration itself, also for child processes
@@ -119,7 +119,7 @@ def test_a_resolved_one_runs_only_what_was_allowed_to(write: Write, monkeypatch:
     assert "Mine" in registry.names(registry.RETENTIONS)
 
 
-def test_what_another_machine_sends_runs_without_a_file_here(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_sent_by_another_machine_runs_without_a_local_file(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(SOURCE)
     location = resolve_location(plugin_document())
     sent = python_files.allowed_contents()
@@ -133,7 +133,7 @@ def test_what_another_machine_sends_runs_without_a_file_here(write: Write, monke
     assert registry.load(registry.RETENTIONS, "Mine").name == "Mine"
 
 
-def test_a_file_that_has_changed_is_refused(write: Write) -> None:
+def test_a_changed_file_is_refused(write: Write) -> None:
     write(SOURCE)
     location = resolve_location(plugin_document())
     write(SOURCE + "# changed\n")
@@ -142,7 +142,7 @@ def test_a_file_that_has_changed_is_refused(write: Write) -> None:
     )
 
 
-def test_what_is_run_is_what_was_hashed(write: Write) -> None:
+def test_the_code_that_runs_is_what_was_hashed(write: Write) -> None:
     write(SOURCE + "# never run before\n")
     with_plugins(plugin_document(), Path())
     write(SOURCE + "# changed in between\n")
@@ -164,7 +164,7 @@ def test_what_is_run_is_what_was_hashed(write: Write) -> None:
         (plugin_document(group="retention"), "unknown group 'retention' (did you mean 'retentions'?)"),
     ],
 )
-def test_mistakes_are_told_with_their_place(write: Write, document: Document, message: str) -> None:
+def test_mistakes_are_reported_with_their_place(write: Write, document: Document, message: str) -> None:
     write(SOURCE)
     assert message in loading_message(document)
     assert loading_message(document).startswith("run.yaml:1:")
@@ -190,14 +190,14 @@ def test_one_name_for_two_files_is_refused(write: Write, tmp_path: Path) -> None
         ("Other = 1\n", r"AttributeError: .* has no attribute 'Mine'"),
     ],
 )
-def test_a_broken_file_is_told_with_its_line(write: Write, source: str, message: str) -> None:
+def test_a_broken_file_is_reported_with_its_line(write: Write, source: str, message: str) -> None:
     write(source)
     with_plugins(plugin_document(), Path())
     with pytest.raises(ValueError, match=rf"'Mine' of retentions does not load from \S+/mine\.py:Mine: {message}"):
         registry.load(registry.RETENTIONS, "Mine")
 
 
-def test_a_run_uses_its_copy_of_a_file_that_is_missing_or_has_changed(tmp_path: Path) -> None:
+def test_a_run_uses_its_copy_of_a_missing_or_changed_file(tmp_path: Path) -> None:
     table = tmp_path / "beam.barrier"
     table.write_bytes(b"table")
     text = "limits: {predicted: {kind: sampled, table: beam.barrier}}"
@@ -234,7 +234,7 @@ def test_the_configuration_in_a_folder_of_results_is_data(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("words", [("run", "--resume", "{}"), ("check", "{}/config.yaml"), ("twin", "{}/config.yaml")])
-def test_a_run_folder_runs_no_code_that_it_brings_along(
+def test_no_code_inside_a_run_folder_is_run(
     words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "run"

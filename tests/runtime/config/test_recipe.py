@@ -40,7 +40,7 @@ def build_components(config: RunConfig) -> tuple[object, ...]:
     return config.learner, config.selection, config.exploration, config.episodes
 
 
-def test_its_learner_replaces_the_run_s_and_the_rest_is_merged(recipe: Path) -> None:
+def test_its_learner_replaces_the_runs_and_the_rest_is_merged(recipe: Path) -> None:
     run = recipe.parent.parent / "run.yaml"
     budgets = "{episode: {trips: 3}}"
     text = find_config("pendulum").read_text().replace("  process: ou", f"  budgets: {budgets}\n  process: ou")
@@ -55,26 +55,26 @@ def test_its_learner_replaces_the_run_s_and_the_rest_is_merged(recipe: Path) -> 
     assert (config.rig, config.task, config.limits) == (expected.rig, expected.task, expected.limits)
 
 
-def test_other_overrides_go_over_it(recipe: Path) -> None:
+def test_other_overrides_take_precedence(recipe: Path) -> None:
     config = load_run("pendulum", ["episodes=9", f"recipe={recipe}", "learner.updates_per_transition=3"])
     assert config.episodes == 9
     assert config.learner == {"updates_per_transition": 3}
 
 
-def test_a_resolved_run_holds_its_values_and_names_none(recipe: Path, tmp_path: Path) -> None:
+def test_a_resolved_run_holds_the_values_and_names_no_recipe(recipe: Path, tmp_path: Path) -> None:
     config = load_run("pendulum", [f"recipe={recipe}"])
     save_resolved(config, tmp_path / "resolved.yaml")
     assert "recipe" not in (tmp_path / "resolved.yaml").read_text()
     assert build_components(load_resolved(tmp_path / "resolved.yaml")) == build_components(config)
 
 
-def test_none_is_no_recipe(recipe: Path) -> None:
+def test_null_removes_the_recipe(recipe: Path) -> None:
     run = recipe.parent.parent / "run.yaml"
     run.write_text(find_config("pendulum").read_text() + "recipe: mine\n")
     assert build_components(load_run(str(run), ["recipe=null"])) == build_components(load_run("pendulum"))
 
 
-def test_what_is_wrong_is_told_in_the_recipe_s_file(recipe: Path) -> None:
+def test_problems_of_a_recipe_are_reported_in_its_file(recipe: Path) -> None:
     recipe.write_text(RECIPE.replace("episodes: 7", "episodes: many"))
     assert loading_message(f"recipe={recipe}").startswith(f"{recipe}:4:11: ")
     recipe.write_text(RECIPE + "limits: {unguarded: true}\n")
@@ -84,13 +84,13 @@ def test_what_is_wrong_is_told_in_the_recipe_s_file(recipe: Path) -> None:
     assert loading_message(f"recipe={recipe}").startswith(f"{recipe}:1:1: expected sections of a run")
 
 
-def test_one_that_is_not_there_is_told_where_it_is_named() -> None:
+def test_a_missing_recipe_is_reported_where_it_is_named() -> None:
     assert "no 'pendulum-td33' (did you mean 'pendulum-td3'?)" in loading_message("recipe=pendulum-td33")
     assert "expected the name or file of a recipe" in loading_message("recipe=3")
 
 
-def test_the_settings_of_another_noise_do_not_stay_with_the_recipe_s(recipe: Path) -> None:
-    """Of ``ou`` friction is what decays, of ``own`` how little persists."""
+def test_settings_of_another_noise_are_not_mixed_with_the_recipes(recipe: Path) -> None:
+    """In ``ou`` friction is the decay, in ``own`` how short the persistence is."""
     run = recipe.parent.parent / "run.yaml"
     noise = "exploration: {process: ou, friction: 0.4, gain: 2.0, quiet: {every: 5}}\n"
     sections = find_config("pendulum").read_text().split("exploration:")

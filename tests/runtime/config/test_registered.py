@@ -1,4 +1,4 @@
-"""Sections that are chosen by kind: within unions, lists and mappings, and the places of their mistakes."""
+"""Sections selected by kind: within unions, lists and mappings, and the places of their mistakes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def messages(text: str) -> list[str]:
     return [str(problem) for problem in read(parse_content(text.encode(), "house.yaml"), (), Document).problems]
 
 
-def test_they_are_built_wherever_they_stand() -> None:
+def test_registered_names_are_built_wherever_they_occur() -> None:
     shelf = msgspec.convert(
         {"first": {"kind": "pendulum"}, "row": [{"kind": "magman"}], "by_name": {"a": {"kind": "pendulum"}}}, Section
     )
@@ -55,7 +55,7 @@ def test_they_are_built_wherever_they_stand() -> None:
         ),
     ],
 )
-def test_a_mistake_is_told_at_its_place(section: str, message: str) -> None:
+def test_a_mistake_is_reported_at_its_place(section: str, message: str) -> None:
     (problem_message,) = messages(f"shelf:\n  {section}\n")
     assert problem_message.startswith("house.yaml:2:")
     assert message in problem_message

@@ -1,4 +1,4 @@
-"""Reading YAML strictly: scalars, refusals, bounds, and writing it back."""
+"""Strict reading of YAML: scalars, refusals, bounds, and writing it back."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_scalars_follow_the_core_schema_of_yaml_1_2(text: str, value: object) ->
         ('a: "\\ud800"', "f.yaml:1:4: \\ud800 to \\udfff are not characters: write \\U and eight digits"),
     ],
 )
-def test_ambiguous_or_unusable_scalars_are_refused_where_they_stand(text: str, message: str) -> None:
+def test_ambiguous_or_unusable_scalars_are_refused_at_their_place(text: str, message: str) -> None:
     assert parse_error_message(text) == message
 
 
@@ -99,7 +99,7 @@ def test_ambiguous_or_unusable_scalars_are_refused_where_they_stand(text: str, m
         ("a: &a {x: 1}\nb:\n  <<: *a", "f.yaml:3:3: merge keys (<<) are not part of YAML 1.2: write the keys out"),
     ],
 )
-def test_keys_must_be_text_and_stand_once(text: str, message: str) -> None:
+def test_keys_must_be_text_and_unique(text: str, message: str) -> None:
     assert parse_error_message(text) == message
 
 
@@ -119,7 +119,7 @@ def test_tags_are_refused(tag: str, displayed: str) -> None:
     )
 
 
-def test_what_can_be_told_together_is_told_in_order_of_line() -> None:
+def test_all_problems_are_reported_together_in_order_of_line() -> None:
     lines = parse_error_message("a: 012\nb: !x 1\na: .inf\n2: x\n").splitlines()
     assert [line.split(": ")[0] for line in lines] == ["f.yaml:1:4", "f.yaml:2:4", "f.yaml:3:1", "f.yaml:4:1"]
 
@@ -147,12 +147,12 @@ def test_what_can_be_told_together_is_told_in_order_of_line() -> None:
         ("%YAML 1." + "9" * 5000 + "\n---\na: 1", "f.yaml:1:9: a number is out of range here"),
     ],
 )
-def test_syntax_errors_are_one_line_with_their_place(text: str, message: str) -> None:
+def test_syntax_errors_are_reported_in_one_line_with_their_place(text: str, message: str) -> None:
     assert parse_error_message(text) == message
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "# only a comment\n", "---\n", "\ufeff"])
-def test_a_text_without_a_value_reads_as_nothing(text: str) -> None:
+def test_a_text_without_a_value_gives_nothing(text: str) -> None:
     assert read_tree(text, "f.yaml") is None
 
 
@@ -170,7 +170,7 @@ def test_marks_count_lines_and_columns_from_one() -> None:
     assert tree.key_marks == {("a",): Mark(1, 1), ("ü",): Mark(2, 1), ("ü", 1, "c"): Mark(2, 9)}
 
 
-def test_an_alias_gives_a_copy_with_the_place_of_its_anchor() -> None:
+def test_an_alias_gives_a_copy_located_at_its_anchor() -> None:
     tree = read_tree("a: &x [1]\nb: *x\n", "f.yaml")
     assert tree is not None
     assert isinstance(tree.data, dict)
@@ -188,7 +188,7 @@ def test_aliases_of_aliases_cannot_fill_the_memory() -> None:
     assert "more than 20000 values" in parse_error_message("\n".join(["a0: &a0 [1]", *levels]))
 
 
-def test_the_number_of_values_is_bounded_without_aliases_too() -> None:
+def test_the_number_of_values_is_bounded_even_without_aliases() -> None:
     assert parse("[" + "1," * (MAX_NODES - 1) + "]") == [1] * (MAX_NODES - 1)
     assert "more than 20000 values" in parse_error_message("[" + "1," * MAX_NODES + "]")
 
@@ -201,7 +201,7 @@ def test_depth_is_bounded_in_the_text_and_through_aliases() -> None:
     assert "nested more than 32 levels deep" in parse_error_message("\n".join(chain))
 
 
-def test_messages_hold_no_newline_and_no_terminal_escape() -> None:
+def test_messages_contain_neither_newlines_nor_terminal_escapes() -> None:
     message = parse_error_message('"a\\n\\e[31m": 1\n"a\\n\\e[31m": 2\n')
     assert message.isprintable()
     assert len(parse_error_message("a: 1." + "0" * 9999 + "e999")) < 500
@@ -220,7 +220,7 @@ def yaml_values(text: st.SearchStrategy[str]) -> st.SearchStrategy[object]:
     )
 
 
-# What YAML 1.1 takes for text and leaves unquoted, and 1.2 for a number; a lone surrogate is not writable at all.
+# Text for YAML 1.1, which leaves it unquoted, but a number for 1.2; a lone surrogate cannot be written at all.
 portable_text = st.text(st.characters(exclude_categories=["Cs"])).filter(lambda t: not re.match(r"[-+]?\.?[0-9]", t))
 any_text = st.text(st.characters(exclude_categories=["Cs"])) | st.from_regex(r"[-+0-9.eExo]{1,6}", fullmatch=True)
 
@@ -237,7 +237,7 @@ def is_same(a: object, b: object) -> bool:
 
 @settings(max_examples=150)
 @given(yaml_values(portable_text))
-def test_what_safe_dump_writes_reads_back_equal(data: object) -> None:
+def test_output_of_safe_dump_reads_back_equal(data: object) -> None:
     assert is_same(parse(yaml.safe_dump({"data": data}, sort_keys=False)), {"data": data})
 
 
@@ -246,7 +246,7 @@ def test_what_safe_dump_writes_reads_back_equal(data: object) -> None:
 @example(["1e-3", "08", "1:30", "on", "~", "", "<<", "0o7", ".inf", "x\x85\u2028\ufeff\x1b\n ", 1e-5, 1e22])
 @example(["\x85", "\u2028", "a\n\n b ", "\t", "µm °"])
 @example({"1e3": {"null": 0}, "08": -0.0})
-def test_what_dump_writes_reads_back_equal_whatever_the_text(data: object) -> None:
+def test_output_of_dump_reads_back_equal_for_any_text(data: object) -> None:
     assert is_same(parse(dump_yaml({"data": data})), {"data": data})
 
 

@@ -22,7 +22,7 @@ LIMIT_S = 10.0
 
 
 class Cable:
-    """The line between a loop and its device: it can be pulled, and is back after so many looks at the port."""
+    """The line between a loop and its device: it can be pulled, and returns after ``n_polls`` attempts to open it."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Cable:
         self._device, self._clock, self.n_polls = device, clock, n_polls
         self.plugged_in, self.n_pulls, self.now_s = True, 0, 0.0
         self.on_unplugged: Callable[[], None] = device.on_link_loss
-        """What happens at the device while the line is closed."""
+        """Called at the device while the line is closed."""
         virtual_time = SimpleNamespace(monotonic=lambda: self.now_s, sleep=self._advance)
         monkeypatch.setattr(connection, "time", virtual_time)
         session = loop._session

@@ -1,6 +1,6 @@
 """Episodes on a twin whose line loses, delays and bunches frames and commands, in virtual time.
 
-The limits of rate and jerk are judged by every frame that the twin sends, also by those that its host never receives.
+The limits of rate and jerk are checked in every frame sent by the twin, including those that its host never receives.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NON_FINITE_FRACTION: Final = 0.01
 
 
 class LossyLine:
-    """The device's end of a line: each state frame or command may be lost, or come too late or in the next period."""
+    """The device's end of a line: each state frame or command may be lost, or arrive too late or in the next period."""
 
     def __init__(self, device: TwinDevice, clock: VirtualClock, rng: random.Random, loss_probability: float) -> None:
         self._device, self._clock, self._rng, self._loss_probability = device, clock, rng, loss_probability
@@ -39,7 +39,7 @@ class LossyLine:
         self._layout = StateLayout(len(device.rig.sensors), len(device.rig.actuators))
         self._delayed_frames, self._late_commands = b"", list[bytes]()
         self.n_lost = 0
-        """Frames and commands that did not arrive, or not in time."""
+        """Number of frames and commands that did not arrive, or not in time."""
         self.sent: list[State] = []
         """Every state frame of the device."""
         self.transport = LoopbackTransport(self._handle, self._wait)
@@ -76,7 +76,7 @@ class LossyLine:
 
 
 class _ErraticPolicy:
-    """A policy that jumps, creeps, and now and then is no answer at all."""
+    """A policy that jumps, drifts, and sometimes gives an invalid answer."""
 
     has_basic_ports = True
     native = False
@@ -95,18 +95,18 @@ class _ErraticPolicy:
 
 
 class LossyRunResult(NamedTuple):
-    """What came of some episodes."""
+    """Results of some episodes."""
 
     n_lost: int
     n_switches: int
     """Switches of the output that no exemption covers."""
     n_exempt: int
     violations: tuple[str, ...]
-    """Switches beyond a limit, but for the listed exemptions."""
+    """Switches beyond a limit, except for the listed exemptions."""
 
 
 def run_lossy(config: RunConfig, min_losses: int, seed: int) -> LossyRunResult:
-    """Run episodes until so many frames and commands have been lost."""
+    """Run episodes until this number of frames and commands has been lost."""
     n_lost = n_switches = n_exempt = 0
     violations: list[str] = []
     tick, number = Tick(config), 0
@@ -123,7 +123,7 @@ def run_lossy(config: RunConfig, min_losses: int, seed: int) -> LossyRunResult:
 
 
 def _run_episode(config: RunConfig, tick: Tick, rng: random.Random, number: int) -> tuple[LossyLine, dict[int, Rule]]:
-    """One episode on a device of its own; returns its line, and the rule of each answer by its frame."""
+    """One episode on its own device; returns its line, and the rule of each answer by its frame."""
     assert config.device.twin is not None
     options = msgspec.structs.replace(
         msgspec.convert(config.device.twin, TwinOptions), latency_us=rng.choice((0, 3000, 25_000))
@@ -143,7 +143,7 @@ def _run_episode(config: RunConfig, tick: Tick, rng: random.Random, number: int)
         if state is None:
             continue
         response = respond(state)
-        if response.is_over:  # what follows is the safe output
+        if response.is_over:  # followed by the safe output
             return line, rules
         rules[state.frame] = response.step.rule
         session.send_command(state.frame, response.command)
@@ -161,7 +161,7 @@ def _check_switches(
         return [], 1, 0
     violations, n_switches = [], 0
     is_held = after.answers != before.frame
-    """Nothing arrived: the output stays, whatever it was doing before."""
+    """Without a command the output is held, whatever it was before."""
     for i, a in enumerate(config.rig.actuators):
         step, previous_step = after.u_end[i] - after.u_start[i], before.u_end[i] - before.u_start[i]
         n_switches += step != 0

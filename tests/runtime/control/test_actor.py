@@ -1,4 +1,4 @@
-"""A trainer in the loop, in virtual time: in time, late, silent, and with another wish."""
+"""A trainer in the loop, in virtual time: in time, late, silent, and with another request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOCKSTEP = msgspec.structs.replace(PENDULUM, device=msgspec.structs.replace(PEND
 
 
 class Trainer:
-    """The trainer's side; ``answers`` gives the order that comes while it is waited for."""
+    """The trainer's side; ``answers`` gives the order that arrives while it is waited for."""
 
     def __init__(self, config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_ns = 0
@@ -47,7 +47,7 @@ class Trainer:
             self.request = self.request._replace(tick=self.tick, action=(0.25 + self.tick,))
 
     def act(self, delay_ns: int | None) -> Step:
-        """A tick whose answer comes after ``delay_ns``; None: never."""
+        """A tick whose answer arrives after ``delay_ns``; None: never."""
         self.tick += 1
         self.delay_ns = delay_ns
         self.due_ns = self.now_ns + (delay_ns or 0)
@@ -66,20 +66,20 @@ def realtime_trainer(monkeypatch: pytest.MonkeyPatch) -> Trainer:
     return Trainer(REALTIME, monkeypatch)
 
 
-def test_an_action_in_time_is_taken(realtime_trainer: Trainer) -> None:
+def test_an_action_in_time_is_applied(realtime_trainer: Trainer) -> None:
     step = realtime_trainer.act(0)
     assert (step.policy, step.flags) == ((1.25,), 0)
     assert realtime_trainer.now_ns < 0.75 * REALTIME.wall_period_ns + 1
 
 
-def test_a_late_action_counts_from_the_next_tick_on(realtime_trainer: Trainer) -> None:
+def test_a_late_action_counts_from_the_next_tick(realtime_trainer: Trainer) -> None:
     assert realtime_trainer.act(0).policy == (1.25,)
     step = realtime_trainer.act(None)
     assert (step.policy, step.flags) == ((1.25,), Flag.HELD)
     realtime_trainer.request = realtime_trainer.request._replace(tick=2, action=(9.0,))
     held_step = realtime_trainer.act(None)
     assert (held_step.policy, held_step.flags) == ((9.0,), Flag.HELD)
-    for _ in range(2 * LEASE_PERIODS):  # as long as some action comes, the trainer is there
+    for _ in range(2 * LEASE_PERIODS):  # as long as any action arrives, the trainer is present
         realtime_trainer.request = realtime_trainer.request._replace(tick=realtime_trainer.tick)
         assert math.isfinite(realtime_trainer.act(None).policy[0])
     assert not realtime_trainer.is_over()
@@ -93,14 +93,14 @@ def test_after_a_lease_without_an_action_the_fallback_acts_and_the_episode_ends(
     assert realtime_trainer.is_over()
 
 
-def test_before_the_first_action_the_safe_output_is_in_force_for_a_while(realtime_trainer: Trainer) -> None:
+def test_before_the_first_action_the_safe_output_applies_for_a_while(realtime_trainer: Trainer) -> None:
     ticks = round(module._FIRST_ACTION_TIMEOUT_S * REALTIME.rate_hz)
     actions = [realtime_trainer.act(None).policy[0] for _ in range(ticks)]
     assert actions[:-1] == [0.0] * (ticks - 1)
     assert math.isnan(actions[-1])
 
 
-def test_another_episode_ends_this_one_without_a_fallback(realtime_trainer: Trainer) -> None:
+def test_another_episode_ends_the_current_one_without_a_fallback(realtime_trainer: Trainer) -> None:
     realtime_trainer.act(0)
     realtime_trainer.request = realtime_trainer.request._replace(episodes=2, tick=-1)
     start_ns = realtime_trainer.now_ns
@@ -118,7 +118,7 @@ def test_in_lockstep_virtual_time_waits(monkeypatch: pytest.MonkeyPatch) -> None
     assert trainer.is_over()
 
 
-def test_a_seed_numbers_episodes_from_there_on(realtime_trainer: Trainer) -> None:
+def test_a_seed_numbers_the_episodes_that_follow(realtime_trainer: Trainer) -> None:
     assert realtime_trainer.actor.seed_and_offset is None
     realtime_trainer.board[Word.EPISODE] = 4
     realtime_trainer.request = realtime_trainer.request._replace(episodes=2, seed=99)

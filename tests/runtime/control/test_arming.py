@@ -1,4 +1,4 @@
-"""Time-outs of a disarmed loop."""
+"""Timeouts of a disarmed loop."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WaitingLoop:
 
 
 @pytest.mark.parametrize("word", [Word.RESTARTS, Word.LEARNER_DONE, Word.FEEDBACK_BATCHES])
-def test_whoever_makes_progress_is_waited_for_however_long_it_takes(loop: WaitingLoop, word: Word) -> None:
+def test_a_process_that_makes_progress_is_waited_for_however_long_it_takes(loop: WaitingLoop, word: Word) -> None:
     def progress_every_nine_seconds() -> None:
         if loop.now_s % 9.0 == 0.0:
             loop.board[word] += 1
@@ -57,7 +57,7 @@ def test_whoever_makes_progress_is_waited_for_however_long_it_takes(loop: Waitin
         loop.wait(30 * LIMIT_S, lambda: None)
 
 
-def test_episodes_that_happen_once_more_are_progress_also_where_their_numbers_go_back(loop: WaitingLoop) -> None:
+def test_repeated_episodes_are_progress_even_if_their_numbers_go_back(loop: WaitingLoop) -> None:
     loop.board[Word.LEARNER_DONE] = 40
 
     def step_back_at_five_seconds() -> None:
@@ -67,7 +67,7 @@ def test_episodes_that_happen_once_more_are_progress_also_where_their_numbers_go
     loop.wait(5.0 + LIMIT_S, step_back_at_five_seconds)
 
 
-def test_whoever_makes_none_is_given_up(loop: WaitingLoop) -> None:
+def test_a_process_without_progress_is_given_up(loop: WaitingLoop) -> None:
     with pytest.raises(Halted) as error:
         loop.wait(LIMIT_S + 5.0, lambda: None)
     assert error.value.fault is FaultName.BARRIER

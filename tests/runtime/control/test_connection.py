@@ -1,4 +1,4 @@
-"""A line that closes in mid-run: the run waits for the device and for a person, in virtual time."""
+"""A line that closes during a run: the run waits for the device and for an operator, in virtual time."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def resume_by_hand(bench: Bench) -> None:
 
 
 def on_prompt(bench: Bench, resume: Callable[[], None]) -> None:
-    """Have somebody act on each line that asks for a person."""
+    """Act on each message that asks for an operator."""
     bench.on_warning = lambda: resume() if "onrig resume" in bench.reports[-1][1] else None
 
 
@@ -64,7 +64,7 @@ def rows_of(bench: Bench) -> np.ndarray:
 
 
 @pytest.mark.parametrize("event", ["lease", "reboot"])
-def test_a_pulled_cable_ends_the_episode_and_a_person_re_arms_when_it_is_back(
+def test_a_pulled_cable_ends_the_episode_and_an_operator_rearms_after_reconnection(
     bench: Bench, cable: Cable, event: str
 ) -> None:
     if event == "reboot":
@@ -107,7 +107,7 @@ def test_the_limits_of_the_configuration_are_set_again(tmp_path: Path, monkeypat
     assert bench.device._output.limits == [(-10_000, 10_000)]
 
 
-def test_nobody_who_re_arms_ends_the_run_disarmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_operator_the_run_ends_disarmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(tmp_path, monkeypatch, "supervision.resume_timeout_s=0", lockstep=False)
     pull_at_record(bench, make_cable(bench, monkeypatch), 10)
     with pytest.raises(Halted) as error:
@@ -139,7 +139,7 @@ def test_a_device_that_does_not_come_back_is_given_up(bench: Bench, monkeypatch:
     assert bench.board[Word.SAFE_NS] == 0, "no frame shows what the device does"
 
 
-def test_a_run_that_is_not_to_wait_ends_as_soon_as_the_line_closes(
+def test_a_run_that_must_not_wait_ends_as_soon_as_the_line_closes(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pull_at_record(bench, make_cable(bench, monkeypatch, limit_s=0.0), 10)
@@ -149,7 +149,7 @@ def test_a_run_that_is_not_to_wait_ends_as_soon_as_the_line_closes(
     assert bench.board[Word.ROWS] == 0
 
 
-def test_a_stop_is_obeyed_while_the_device_is_away(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_is_obeyed_while_the_device_is_disconnected(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     cable = make_cable(bench, monkeypatch, n_polls=1000)
 
     def sleep(seconds: float) -> None:
@@ -187,7 +187,7 @@ def test_a_cable_pulled_as_the_episode_ends_costs_no_episode(bench: Bench, cable
     assert not (rows_of(bench)["flags"] & Flag.CUT_OFF).any()
 
 
-def test_an_episode_without_a_frame_is_begun_again(bench: Bench, cable: Cable) -> None:
+def test_an_episode_without_a_frame_is_restarted(bench: Bench, cable: Cable) -> None:
     resume_by_hand(bench)
     reset = bench.session.reset
 
@@ -218,7 +218,7 @@ def test_a_cable_pulled_while_arming_costs_nothing(bench: Bench, cable: Cable) -
     assert len(rows_of(bench)) == 3 * (STEPS + 1)
 
 
-def test_a_cable_pulled_again_before_anybody_came_is_waited_for_again(bench: Bench, cable: Cable) -> None:
+def test_a_cable_pulled_again_before_an_operator_acts_is_waited_for_again(bench: Bench, cable: Cable) -> None:
     n_prompts = 0
 
     def resume() -> None:
@@ -255,7 +255,7 @@ def test_an_emergency_stop_pressed_meanwhile_is_named_when_the_device_refuses(be
     assert prompts[1].startswith("stopped: the emergency stop at the device was pressed")
 
 
-def test_a_cable_pulled_in_a_pause_ends_the_pause_with_the_re_arming(bench: Bench, cable: Cable) -> None:
+def test_after_a_cable_pulled_in_a_pause_rearming_ends_the_pause(bench: Bench, cable: Cable) -> None:
     bench.loop.arming.machine.state = State.READY
     n_warnings = 0
 

@@ -49,7 +49,7 @@ def test_twice_the_rate_is_found_within_twenty_frames() -> None:
 
 
 @pytest.mark.parametrize("jitter_us", [0, 200, 4_000])
-def test_a_punctual_device_is_not_found_in_an_hour_whatever_frames_are_lost(jitter_us: int) -> None:
+def test_a_punctual_device_is_not_flagged_in_an_hour_whatever_frames_are_lost(jitter_us: int) -> None:
     contradictions = make_contradictions()
     for n in range(1, TICKS_PER_HOUR):
         if n % 7 and n % 1000 > 100:
@@ -58,7 +58,7 @@ def test_a_punctual_device_is_not_found_in_an_hour_whatever_frames_are_lost(jitt
 
 
 @pytest.mark.rules("H632")
-def test_a_clock_that_jumps_now_and_then_is_no_other_rate() -> None:
+def test_a_clock_that_jumps_occasionally_is_not_another_rate() -> None:
     contradictions = make_contradictions()
     for n in range(1, 20 * RATE_WINDOW):
         n_jumps = n // (RATE_WINDOW + 10)
@@ -66,7 +66,7 @@ def test_a_clock_that_jumps_now_and_then_is_no_other_rate() -> None:
 
 
 @pytest.mark.rules("H201")
-def test_numbers_that_wrap_are_no_other_rate() -> None:
+def test_wrapping_numbers_are_not_another_rate() -> None:
     contradictions = make_contradictions()
     for n in range(1, 500):
         number = (0xFFFF_FFFF - 250 + n) % 0xFFFF_FFFF + 1
@@ -78,19 +78,19 @@ def test_numbers_that_wrap_are_no_other_rate() -> None:
 
 
 def swinging_command(n: int, amplitude: float = 1.0) -> int:
-    """A command that goes to and fro between the shares of the range, four times a second."""
+    """A command that alternates between shares of the range, four times a second."""
     return round(amplitude * FULL_COMMAND) * (1 if n // 6 % 2 else -1)
 
 
 @pytest.mark.rules("H625")
-def test_sensors_that_do_not_follow_swinging_commands_are_frozen_after_the_time_that_is_set() -> None:
+def test_sensors_that_do_not_follow_swinging_commands_are_frozen_after_the_configured_time() -> None:
     contradictions = make_contradictions()
     alarms = [n for n in range(1, 1000) if contradictions.check(frame(n, swinging_command(n)))]
     assert alarms[0] == pytest.approx(FROZEN_FRAMES, abs=2)
 
 
 @pytest.mark.rules("H625")
-def test_two_counts_in_that_time_are_life() -> None:
+def test_two_counts_in_that_time_show_a_live_sensor() -> None:
     contradictions = make_contradictions()
     for n in range(1, TICKS_PER_HOUR):
         alive = (100, 2 * (n // (FROZEN_FRAMES - 2) % 2))
@@ -116,19 +116,19 @@ def test_a_decoder_that_dithers_by_a_count_is_frozen() -> None:
     ],
 )
 @pytest.mark.rules("H630")
-def test_an_hour_at_rest_is_no_event(command: object) -> None:
+def test_an_hour_at_rest_is_not_an_event(command: object) -> None:
     assert callable(command)
     contradictions = make_contradictions()
     assert not any(contradictions.check(frame(n, command(n))) for n in range(1, TICKS_PER_HOUR))
 
 
 @pytest.mark.rules("H630")
-def test_where_it_is_turned_off_nothing_is_frozen() -> None:
+def test_if_disabled_nothing_counts_as_frozen() -> None:
     contradictions = make_contradictions(frozen_s=0)
     assert not any(contradictions.check(frame(n, swinging_command(n))) for n in range(1, 2000))
 
 
-def test_another_episode_starts_anew() -> None:
+def test_another_episode_starts_over() -> None:
     contradictions = make_contradictions()
     for n in range(1, 1000):
         if n % (FROZEN_FRAMES - 2) == 0:

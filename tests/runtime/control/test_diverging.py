@@ -1,4 +1,4 @@
-"""A sign that flips in mid-run: the fallback and the reset drive instead of braking, which is a fault with a name."""
+"""A sign that flips during a run: fallback and reset drive instead of braking, which is a fault with its own name."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class DivergingLoop:
         self.tick = Tick(config)
 
     def run(self, seconds: float, action: float, state: tuple[float, ...] = (0.0, 0.0)) -> tuple[float, float]:
-        """Have a policy ask for ``action`` until the fault; returns when (inf: never) and the greatest |velocity|."""
+        """Demand ``action`` until the fault; returns its time (inf: never) and the greatest |velocity|."""
         config, tick, max_velocity = self._config, self.tick, 0.0
         previous_command: tuple[int, ...] = (0,)
         (angle, velocity), (voltage,) = config.rig.sensors, config.rig.actuators
@@ -86,7 +86,7 @@ def test_a_fallback_that_accelerates_is_found_soon_after_the_envelope(
 
 
 @pytest.mark.parametrize("signs", SIGNS, ids=["actuator", "sensor"])
-def test_without_a_prediction_it_is_found_after_a_second_out_there(signs: dict[str, float]) -> None:
+def test_without_a_prediction_it_is_found_after_a_second_outside(signs: dict[str, float]) -> None:
     config = load_run("pendulum", ["limits.predicted=null"])
     at_s, max_velocity = DivergingLoop(config, **signs).run(20.0, float("nan"), (0.5, 3.0))
     assert at_s < 20.0
@@ -96,7 +96,7 @@ def test_without_a_prediction_it_is_found_after_a_second_out_there(signs: dict[s
 @pytest.mark.parametrize("signs", [{}, {"actuator": -1.0, "sensor": -1.0}], ids=["right", "both"])
 @pytest.mark.parametrize("settings", [[], ["limits.predicted=null"], LOW_ENVELOPE])
 @pytest.mark.parametrize("velocity", [4.0, 14.0, 25.0])
-def test_a_brake_that_brakes_is_no_fault_however_it_was_entered(
+def test_a_brake_that_brakes_is_not_a_fault_however_it_was_entered(
     signs: dict[str, float], settings: list[str], velocity: float
 ) -> None:
     for angle in (-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0):
@@ -105,7 +105,7 @@ def test_a_brake_that_brakes_is_no_fault_however_it_was_entered(
             assert loop.run(4.0, action, (angle, velocity))[0] == float("inf")
 
 
-def test_the_run_halts_disarmed_and_waits_for_a_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_run_halts_disarmed_and_waits_for_an_operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(tmp_path, monkeypatch, "task.episode_s=8", "supervision.resume_timeout_s=0")
     bench.ring.at_push = lambda n: invert_actuator(bench.device) if n == 1 else None
     bench.loop._actor.act = lambda step: setattr(step, "policy", (float("nan"),))  # type: ignore[method-assign]
@@ -117,7 +117,7 @@ def test_the_run_halts_disarmed_and_waits_for_a_person(tmp_path: Path, monkeypat
     assert not bench.device.armed
 
 
-def test_a_reset_that_drives_the_wrong_way_ends_long_before_its_time_out(
+def test_a_reset_that_drives_the_wrong_way_ends_long_before_its_timeout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = ("limits={envelope: {velocity: {low: -30, high: 30}}}", "supervision.resume_timeout_s=0")

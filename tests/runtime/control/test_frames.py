@@ -1,4 +1,4 @@
-"""When a frame was sampled, and how late it came."""
+"""Sample times of frames, and their lateness."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PERIOD_NS = 20_000_000
 
 
 def lateness_ms(arrivals_ms: list[float]) -> list[float]:
-    """What the loop says of frames of which the n-th, sampled at 20 n ms by the device, arrives so late."""
+    """Lateness reported by the loop for frames of which the n-th, sampled at 20 n ms by the device, arrives late."""
     config = load_run("pendulum")
     assert config.wall_period_ns == PERIOD_NS
     session: Any = SimpleNamespace(received_ns=0)
@@ -34,32 +34,32 @@ def lateness_ms(arrivals_ms: list[float]) -> list[float]:
     return lateness
 
 
-def test_frames_are_late_by_as_much_as_they_are() -> None:
+def test_frames_are_late_by_their_actual_delay() -> None:
     delays_ms = np.random.default_rng(0).uniform(0.0, 5.0, 500)
     delays_ms[0] = 0.0
     assert lateness_ms(delays_ms.tolist()) == pytest.approx(delays_ms.tolist(), abs=0.2)
 
 
 @pytest.mark.parametrize("pause_ms", [20.0, 33.0, 500.0])
-def test_a_device_whose_clock_stood_still_is_not_late_ever_after(pause_ms: float) -> None:
+def test_a_device_whose_clock_stalled_is_not_late_from_then_on(pause_ms: float) -> None:
     lateness = lateness_ms([0.0] * 200 + [pause_ms] * 300)
     assert lateness[200:263] == pytest.approx([pause_ms] * 63, rel=0.01), "so far it may be merely late"
     assert max(lateness[263:]) < 0.1
 
 
-def test_frames_that_are_late_for_a_while_are_late() -> None:
+def test_frames_that_are_late_for_a_while_count_as_late() -> None:
     lateness = lateness_ms([0.0] * 200 + [30.0] * 60 + [0.0] * 5 + [30.0] * 60 + [0.0] * 100)
     assert lateness[200:260] == pytest.approx([30.0] * 60, rel=0.01)
     assert lateness[265:325] == pytest.approx([30.0] * 60, rel=0.01)
     assert max(lateness[325:]) < 0.1
 
 
-def test_late_frames_of_less_than_a_period_are_late_however_many_they_are() -> None:
+def test_frames_late_by_less_than_a_period_count_as_late_however_many_there_are() -> None:
     lateness = lateness_ms([0.0] * 200 + [15.0] * 190)
     assert lateness[200:] == pytest.approx([15.0] * 190, rel=0.02)
 
 
-def test_more_missed_frames_than_a_record_holds_are_as_many_as_it_holds() -> None:
+def test_more_missed_frames_than_a_record_can_hold_saturate() -> None:
     session: Any = SimpleNamespace(received_ns=0)
     hello: Any = SimpleNamespace(time_scale=1.0)
     board: Any = {}
@@ -72,14 +72,14 @@ def test_more_missed_frames_than_a_record_holds_are_as_many_as_it_holds() -> Non
 
 
 class PunctualDevice:
-    """A device with a frame at each multiple of the period, and a clock that passes by waiting and rehearsing only."""
+    """A device with a frame at each multiple of the period, and a clock that advances only by waits and rehearsals."""
 
     def __init__(self, period_ns: int, rehearsal_ns: int) -> None:
         self.now_ns = self.received_ns = self.due_ns = 1000 * period_ns
         self.has_rebooted = False
         self.counters = SimpleNamespace(skipped=0, not_advancing=0, bytes_dropped=0)
         self.started_ns: list[int] = []
-        """How long before the next frame each rehearsal began."""
+        """Time before the next frame at which each rehearsal began."""
         self._period_ns, self._rehearsal_ns = period_ns, rehearsal_ns
 
     def wait_state(self, deadline_ns: int) -> Any:
@@ -153,7 +153,7 @@ class SilentDevice:
         pytest.param(IMMEDIATE_STOP, 1, id="a stop at once ends with the first missed frame"),
     ],
 )
-def test_a_silent_device_ends_a_fade_when_its_lease_is_over(
+def test_a_silent_device_ends_a_fade_when_its_lease_expires(
     stop: int, periods: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = load_run("pendulum", ["device.pace=realtime", "rig.lease_periods=5"])
@@ -189,7 +189,9 @@ def test_a_silent_device_ends_a_fade_when_its_lease_is_over(
         "it had more than half a period of the processor, which does not last until the next frame",
     ],
 )
-def test_a_miss_is_attributed(n_missed: int, busy_until: int, cpu: int, n_overtaken: int, cause: Miss) -> None:
+def test_a_miss_is_attributed_to_its_cause(
+    n_missed: int, busy_until: int, cpu: int, n_overtaken: int, cause: Miss
+) -> None:
     assert attribute_miss(n_missed, 1000, busy_until, cpu, 1000, n_overtaken) == cause
 
 
@@ -203,28 +205,28 @@ def warmed_up_gate(period_ms: float, *work_us: int) -> SlackGate:
     return gate
 
 
-def test_usual_ticks_leave_time_whatever_is_usual() -> None:
+def test_ticks_of_usual_length_leave_time_for_other_work() -> None:
     for work_us in (20, 200, 400):
         assert warmed_up_gate(1.0, *[work_us] * 100).allows_work_after(1000 * work_us + 30_000)
 
 
 @pytest.mark.parametrize("work_us", [500, 700, 3000])
-def test_nothing_follows_a_tick_of_half_a_period(work_us: int) -> None:
+def test_no_other_work_follows_a_tick_of_half_a_period(work_us: int) -> None:
     assert not warmed_up_gate(1.0, *[400] * 100).allows_work_after(1000 * work_us)
 
 
-def test_nothing_follows_a_tick_of_four_times_its_usual_length() -> None:
+def test_no_other_work_follows_a_tick_of_four_times_its_usual_length() -> None:
     gate = warmed_up_gate(5.0, *[200] * 100)
     assert gate.allows_work_after(700_000)
     assert not gate.allows_work_after(1_960_000)
 
 
-def test_one_stall_makes_no_other_usual() -> None:
+def test_one_stall_does_not_change_the_usual_length() -> None:
     gate = warmed_up_gate(20.0, *[200] * 100, 8000)
     assert not gate.allows_work_after(1_000_000)
 
 
-def test_ticks_that_have_become_longer_for_good_are_usual_before_long() -> None:
+def test_ticks_that_have_become_longer_for_good_soon_count_as_usual() -> None:
     gate = SlackGate(100 * MS)
     allowed = [gate.allows_work_after(200_000) for _ in range(100)] + [
         gate.allows_work_after(3_000_000) for _ in range(200)

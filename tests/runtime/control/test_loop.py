@@ -1,4 +1,4 @@
-"""The loop with a twin in the same process, in virtual time: interference by people and devices."""
+"""The loop with a twin in the same process, in virtual time: interference by operators and devices."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Ring(RingWriter):
 
 
 class Bench:
-    """A loop, its device, and everything that either of them said."""
+    """A loop, its device, and everything that either of them reported."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Bench:
         self.config = load_run("pendulum", [*SETTINGS, pace, *settings])
         rig, start = self.config.rig, self.config.task.start
         options = TwinOptions(plant=Pendulum(), reset=reset)
-        if not reset:  # somewhere else than where it is to start
+        if not reset:  # somewhere other than its start
             start = {"angle": 2.0, "velocity": -5.0}
         self.device = TwinDevice(rig, options, start, time_scale=0.0 if lockstep else 1.0)
         self.clock = VirtualClock(1_000_000_000)
@@ -112,7 +112,7 @@ class Bench:
         monkeypatch.setattr(outside, "report", record_report)
 
     def wait_virtually(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Have the loop wait by the device's clock; by the machine's it would wait for as long as that has been up."""
+        """Let the loop wait by the device's clock; by the machine's it would wait for the machine's uptime."""
         virtual_time = SimpleNamespace(
             monotonic=lambda: self.clock.monotonic_ns() / 1e9,
             monotonic_ns=self.clock.monotonic_ns,
@@ -131,7 +131,7 @@ class Bench:
 
 @pytest.fixture
 def paced_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """Its device goes on by itself, in virtual time."""
+    """Its device continues by itself, in virtual time."""
     return Bench(tmp_path, monkeypatch, lockstep=False)
 
 
@@ -144,14 +144,14 @@ EPISODE = ["episode:resetting", "at_start:running", "episode_over:ready"]
 
 
 @pytest.mark.rules("H603")
-def test_a_whole_run_goes_through_its_states_and_ends_disarmed(bench: Bench) -> None:
+def test_a_complete_run_passes_through_its_states_and_ends_disarmed(bench: Bench) -> None:
     bench.loop.run()
     assert bench.transitions == ["connected:ready", *EPISODE * 3, "completed:disconnected"]
     assert not bench.device.armed
     assert bench.board[Word.SAFE_NS] > 0
 
 
-def test_the_first_stop_fades_the_command_out_then_disarms_and_nothing_of_it_is_learned(bench: Bench) -> None:
+def test_the_first_stop_fades_the_command_out_then_disarms_and_none_of_it_is_learned(bench: Bench) -> None:
     bench.ring.at_push = lambda n: bench.board.__setitem__(Word.STOP, 1) if n == 10 else None
     with pytest.raises(Stopped):
         bench.loop.run()
@@ -189,7 +189,7 @@ def test_a_second_stop_cuts_the_fade_short(bench: Bench) -> None:
     assert bench.ring.n_pushed == 13
 
 
-def test_a_pressed_emergency_stop_waits_for_a_person_and_is_refused_until_it_is_released(paced_bench: Bench) -> None:
+def test_a_pressed_emergency_stop_waits_for_an_operator_and_is_refused_until_released(paced_bench: Bench) -> None:
     n_prompts = 0
 
     def act() -> None:
@@ -216,7 +216,7 @@ def test_a_pressed_emergency_stop_waits_for_a_person_and_is_refused_until_it_is_
     assert paced_bench.board[Word.FAULT] == Fault.ESTOP
 
 
-def test_a_device_with_an_internal_fault_is_re_armed_by_nobody_also_after_an_emergency_stop(paced_bench: Bench) -> None:
+def test_a_device_with_an_internal_fault_is_never_rearmed_even_after_an_emergency_stop(paced_bench: Bench) -> None:
     def act() -> None:
         paced_bench.device._latch(Fault.INTERNAL)
         paced_bench.device.press_estop(pressed=False)
@@ -234,7 +234,7 @@ def test_a_device_with_an_internal_fault_is_re_armed_by_nobody_also_after_an_eme
 
 
 @pytest.mark.rules("H620")
-def test_an_emergency_stop_that_nobody_releases_ends_the_run_disarmed(
+def test_an_emergency_stop_that_is_never_released_ends_the_run_disarmed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = Bench(tmp_path, monkeypatch, "supervision.resume_timeout_s=0", lockstep=False)
@@ -245,7 +245,7 @@ def test_an_emergency_stop_that_nobody_releases_ends_the_run_disarmed(
     assert bench.transitions[-2:] == ["trip:fault", "expired:disconnected"]
 
 
-def test_a_stop_while_a_fault_waits_for_a_person_is_obeyed(paced_bench: Bench) -> None:
+def test_a_stop_is_obeyed_while_a_fault_waits_for_an_operator(paced_bench: Bench) -> None:
     paced_bench.on_warning = lambda: paced_bench.board.__setitem__(Word.STOP, 1)
     paced_bench.ring.at_push = lambda n: paced_bench.device.press_estop(pressed=True) if n == 10 else None
     with pytest.raises(Stopped):
@@ -278,8 +278,8 @@ def test_an_estop_pressed_between_episodes_is_found_when_arming(paced_bench: Ben
     assert paced_bench.transitions[-1] == "completed:disconnected"
 
 
-def test_an_estop_that_no_frame_has_told_of_yet_is_found_when_arming(paced_bench: Bench) -> None:
-    """The frame that waits when the device refuses to arm was sampled before the button was pressed."""
+def test_an_estop_not_yet_reported_by_a_frame_is_found_when_arming(paced_bench: Bench) -> None:
+    """The frame waiting when the device refuses to arm was sampled before the button was pressed."""
 
     def act() -> None:
         paced_bench.device.press_estop(pressed=False)
@@ -304,8 +304,8 @@ def test_an_estop_that_no_frame_has_told_of_yet_is_found_when_arming(paced_bench
     assert paced_bench.transitions[-1] == "completed:disconnected"
 
 
-def test_in_lockstep_a_fault_that_no_frame_has_told_of_yet_is_found_when_arming(bench: Bench) -> None:
-    """The device notices that a killed loop's connection is closed after the next loop has said hello."""
+def test_in_lockstep_a_fault_not_yet_reported_by_a_frame_is_found_when_arming(bench: Bench) -> None:
+    """The device detects that a killed loop's connection is closed after the next loop has said hello."""
     arm = bench.session.arm
     refusals: list[bool] = []
 
@@ -322,7 +322,7 @@ def test_in_lockstep_a_fault_that_no_frame_has_told_of_yet_is_found_when_arming(
     assert bench.transitions[-1] == "completed:disconnected"
 
 
-def test_an_estop_during_the_recovery_from_a_lost_lease_waits_for_a_person(paced_bench: Bench) -> None:
+def test_an_estop_during_the_recovery_from_a_lost_lease_waits_for_an_operator(paced_bench: Bench) -> None:
     paced_bench.ring.at_push = lambda n: paced_bench.device.on_link_loss() if n == 10 else None
     clear_fault, session = paced_bench.session.clear_fault, paced_bench.session
     calls: list[bool] = []
@@ -346,7 +346,7 @@ def test_an_estop_during_the_recovery_from_a_lost_lease_waits_for_a_person(paced
     assert paced_bench.transitions[-1] == "completed:disconnected"
 
 
-def test_a_disarm_that_gets_lost_is_told_safe_by_the_lease_s_frame_alone(paced_bench: Bench) -> None:
+def test_a_lost_disarm_is_confirmed_safe_only_by_the_frame_of_the_lease(paced_bench: Bench) -> None:
     handle = paced_bench.device.handle
     lost_disarms: list[int] = []
 
@@ -395,7 +395,7 @@ def test_a_dead_line_confirms_nothing(paced_bench: Bench, monkeypatch: pytest.Mo
     assert paced_bench.board[Word.ANSWERED_NS] > 0
 
 
-def test_a_pause_stands_disarmed_until_somebody_resumes(bench: Bench) -> None:
+def test_a_pause_remains_disarmed_until_it_is_resumed(bench: Bench) -> None:
     def act() -> None:
         assert not bench.device.armed
         assert bench.board[Word.STATE] == State.PAUSED
@@ -409,7 +409,7 @@ def test_a_pause_stands_disarmed_until_somebody_resumes(bench: Bench) -> None:
     assert "budget spent; wait" in bench.reports[0][1]
 
 
-def test_a_bounded_pause_lasts_whatever_a_person_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bounded_pause_is_not_shortened_by_a_resume_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(tmp_path, monkeypatch, lockstep=False)
     bench.wait_virtually(monkeypatch)
     bench.loop.arming.machine.state = State.READY
@@ -418,7 +418,7 @@ def test_a_bounded_pause_lasts_whatever_a_person_asks(tmp_path: Path, monkeypatc
     assert "the run continues by itself" in bench.reports[0][1]
 
 
-def test_the_first_command_after_homing_goes_on_from_the_last_one(
+def test_the_first_command_after_homing_continues_from_the_last_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settle = "{kind: settle, actuator: voltage, velocity: velocity, full_at: 0.5, within: {angle: 0.5, velocity: 2.0}"
@@ -460,7 +460,7 @@ def test_at_a_low_rate_a_stop_does_not_wait_for_the_next_frame(tmp_path: Path, m
     assert bench.clock.now_ns - start_ns <= 50_000_000
 
 
-def test_a_pause_that_nobody_ends_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pause_that_is_never_ended_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(tmp_path, monkeypatch, "supervision.resume_timeout_s=0")
     bench.loop.arming.machine.state = State.READY
     with pytest.raises(Halted, match="budget spent") as error:
@@ -498,7 +498,7 @@ def test_a_stop_in_a_pause_does_not_shorten_it(tmp_path: Path, monkeypatch: pyte
     assert states[0].explorer.get("budget.hour.driven_s") == 0.0
 
 
-def test_a_run_s_last_episode_is_followed_by_no_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_episode_of_a_run_is_not_followed_by_a_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hourly_budget = "exploration={process: none, budgets: {hour: {driven_s: 1.0}}}"
     bench = Bench(tmp_path, monkeypatch, "episodes=2", hourly_budget)
     bench.loop.run()
@@ -506,7 +506,7 @@ def test_a_run_s_last_episode_is_followed_by_no_pause(tmp_path: Path, monkeypatc
     assert bench.transitions == ["connected:ready", *EPISODE * 2, "completed:disconnected"]
 
 
-def test_a_target_that_fails_ends_the_run_before_the_device_is_armed(
+def test_a_failing_target_ends_the_run_before_the_device_is_armed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = Bench(tmp_path, monkeypatch, "task.targets={goal: {kind: drawn, low: -1, high: 1}}")
@@ -523,7 +523,7 @@ def test_a_target_that_fails_ends_the_run_before_the_device_is_armed(
     assert bench.records() == []
 
 
-def test_a_reset_that_spends_a_budget_is_made_again_after_the_pause(
+def test_a_reset_that_spends_a_budget_is_repeated_after_the_pause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hourly_budget = "exploration={process: none, budgets: {hour: {driven_s: 1.7}}}"
@@ -536,7 +536,7 @@ def test_a_reset_that_spends_a_budget_is_made_again_after_the_pause(
     assert kinds.count(Kind.TRAIN) == STEPS + 1
 
 
-def test_a_stop_in_the_pause_after_a_reset_does_not_forget_what_the_reset_used(
+def test_a_stop_in_the_pause_after_a_reset_keeps_the_wear_of_the_reset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hourly_budget = "exploration={process: none, budgets: {hour: {driven_s: 1.7}}}"
@@ -559,9 +559,7 @@ def test_a_stop_in_the_pause_after_a_reset_does_not_forget_what_the_reset_used(
     assert second_run.transitions == ["connected:ready", "pause:paused", "stop:disconnected"]
 
 
-def test_a_run_ends_where_resets_alone_spend_a_budget_again_and_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_ends_if_resets_alone_repeatedly_spend_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hourly_budget = "exploration={process: none, budgets: {hour: {driven_s: 0.9}}}"
     bench = Bench(tmp_path, monkeypatch, hourly_budget, "task.reset.hold_s=1.0", lockstep=False, reset=False)
     bench.wait_virtually(monkeypatch)
@@ -575,7 +573,7 @@ def test_a_run_ends_where_resets_alone_spend_a_budget_again_and_again(
     assert {int(r["kind"]) for r in bench.records()} == {Kind.RESET}
 
 
-def test_a_reset_that_a_fault_ends_on_a_spent_budget_is_made_again_after_the_pause(
+def test_a_reset_ended_by_a_fault_on_a_spent_budget_is_repeated_after_the_pause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hourly_budget = "exploration={process: none, budgets: {hour: {driven_s: 1.2}}}"
@@ -602,7 +600,7 @@ def test_a_device_without_reset_is_driven_to_its_start_before_every_episode(
     assert not any(int(r["flags"]) & Flag.NO_ACTION for r in records if int(r["kind"]) == Kind.RESET)
 
 
-def test_a_reset_that_fails_is_a_fault_with_the_safe_output_and_ends_the_run_when_nobody_helps(
+def test_a_failed_reset_is_a_fault_with_the_safe_output_and_ends_the_run_without_an_operator(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     impossible_reset = (
@@ -619,7 +617,7 @@ def test_a_reset_that_fails_is_a_fault_with_the_safe_output_and_ends_the_run_whe
     assert "2 attempts of 1 s" in bench.reports[0][1]
 
 
-def test_a_resumed_run_goes_on_where_it_stood(bench: Bench) -> None:
+def test_a_resumed_run_continues_where_it_was(bench: Bench) -> None:
     start = LoopState(episode=2, evaluated=True, tick=82, device_us=1_000_000)
     bench.loop.run(start)
     assert bench.transitions == ["connected:ready", *EPISODE, "completed:disconnected"]
@@ -630,16 +628,14 @@ def test_a_resumed_run_goes_on_where_it_stood(bench: Bench) -> None:
     assert bench.board[Word.CLOSED] == 3
 
 
-def test_an_evaluation_that_a_crash_kept_from_happening_comes_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_evaluation_prevented_by_a_crash_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(tmp_path, monkeypatch, "evaluate_every=2")
     bench.loop.run(LoopState(episode=2, evaluated=False, tick=82))
     kinds = [(int(r["kind"]), int(r["episode"])) for r in bench.records()]
     assert list(dict.fromkeys(kinds)) == [(Kind.EVAL, 2), (Kind.TRAIN, 3)]
 
 
-def test_the_loop_leaves_word_of_where_it_stands_before_it_says_that_an_episode_is_closed(
+def test_the_loop_saves_its_position_before_it_reports_an_episode_as_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = Bench(tmp_path, monkeypatch)
@@ -651,7 +647,7 @@ def test_the_loop_leaves_word_of_where_it_stands_before_it_says_that_an_episode_
     assert {(word, state.episode) for word, state in states_by_closed} == {(0, 0), (1, 1), (2, 2)}
     final_state = decode_state(state_store.take())
     assert (final_state.episode, final_state.evaluated, final_state.tick) == (3, False, 3 * (STEPS + 1))
-    # The last frame of all, which shows the outputs safe, belongs to no episode.
+    # The very last frame, which confirms the safe outputs, belongs to no episode.
     assert final_state.device_us == bench.device.t_us - bench.config.period_us
     assert [seat.policy_id for seat in final_state.switch.seated] == [1]
     assert final_state.explorer["training_steps"] == 0
@@ -678,7 +674,7 @@ def test_an_armed_device_does_not_wait_for_the_noise_of_its_episode(
     assert armed == [False] * (6 if process == "parameter" else 3)
 
 
-def test_a_device_that_acknowledges_and_stays_disarmed_is_found_out(
+def test_a_device_that_acknowledges_arming_but_remains_disarmed_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paced_bench = Bench(tmp_path, monkeypatch, "episodes=20", lockstep=False)
@@ -697,9 +693,7 @@ def test_a_device_that_acknowledges_and_stays_disarmed_is_found_out(
     assert paced_bench.transitions.count("trip:fault") == 11
 
 
-def test_a_stop_within_an_episode_does_not_forget_what_it_has_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_within_an_episode_keeps_its_wear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hourly_budget = "exploration={process: none, budgets: {hour: {driven_s: 100}}}"
     bench = Bench(tmp_path, monkeypatch, hourly_budget, lockstep=False)
     state_store = bench.loop._position.store = loop_state_in(bench.segment)
@@ -712,7 +706,9 @@ def test_a_stop_within_an_episode_does_not_forget_what_it_has_used(
     assert stopped_state.explorer["budget.hour.driven_s"] > 1.4 * STEPS / bench.config.rate_hz
 
 
-def test_a_resumed_run_whose_pause_comes_first_keeps_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resumed_run_that_starts_with_a_pause_keeps_its_time_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hourly_budget = "exploration={process: none, budgets: {hour: {driven_s: 0.8}}}"
     first_run = Bench(tmp_path / "first", monkeypatch, hourly_budget, "episodes=1")
     state_store = first_run.loop._position.store = loop_state_in(first_run.segment)

@@ -22,7 +22,7 @@ LONG_EPISODE = ("task.episode_s=20", "limits.predicted=null", "rig.lease_periods
 
 
 def time_to_link_fault(bench: Bench) -> tuple[LinkFault, int]:
-    """Run into a lost link; how it is named, and the time from the last frame to its being named."""
+    """Run until a link is lost; returns its fault, and the time from the last frame to its detection."""
     source = bench.loop._frames
     wait, last_ns, fault_ns = source.next, 0, 0
 
@@ -99,7 +99,7 @@ def test_a_line_without_a_new_frame_is_lost_after_a_second_and_ten_periods(
 @pytest.mark.rules("H607", "H613", "H626")
 @pytest.mark.parametrize("rate_hz", [5, 50, 500, 1000])
 @pytest.mark.parametrize("device", ["twin", "firmware"])
-def test_a_restart_is_noticed_within_three_periods_and_leaves_the_device_unarmed(
+def test_a_restart_is_detected_within_three_periods_and_leaves_the_device_disarmed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, rate_hz: int
 ) -> None:
     boards: list[FirmwareLoop] = []

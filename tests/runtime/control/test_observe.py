@@ -28,7 +28,7 @@ VELOCITY = Observation("velocity", "m/s", -1, 1, derivative_of="position")
 
 
 @given(st.floats(-1e6, 1e6))
-def test_wrapping_turns_by_whole_turns_into_one_turn(angle: float) -> None:
+def test_wrapping_subtracts_complete_turns(angle: float) -> None:
     wrapped = wrap_angle(angle)
     assert -math.pi <= wrapped <= math.pi
     turns = (angle - wrapped) / (2 * math.pi)
@@ -40,7 +40,7 @@ def test_half_a_turn_wraps_to_minus_pi() -> None:
     assert wrap_angle(-math.pi) == -math.pi
 
 
-def test_counts_become_si_units_in_the_order_of_the_observations() -> None:
+def test_counts_are_converted_to_si_units_in_the_order_of_the_observations() -> None:
     renamed = Observation("height", "m", -1, 1, sensor="position")
     observer = Observer(rig(POSITION, ANGLE, renamed), PERIOD_S)
     assert observer.observe((250, -3)) == (-1.5, 0.25, -1.5)
@@ -54,7 +54,7 @@ def test_an_angle_is_wrapped_and_a_position_is_not() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(-2000, 2000), st.integers(1, 4)), min_size=1, max_size=20))
-def test_a_velocity_is_the_change_over_the_time_since_the_frame_before_also_across_the_turn(
+def test_a_velocity_is_the_change_over_the_time_since_the_previous_frame_even_across_the_turn(
     count_changes: list[tuple[int, int]],
 ) -> None:
     observer = Observer(rig(ANGULAR_VELOCITY), PERIOD_S)
@@ -84,7 +84,7 @@ def test_the_low_pass_approaches_a_constant_velocity_at_its_cutoff() -> None:
         assert velocity == pytest.approx(100.0 * (1 - left), rel=1e-9, abs=1e-9)
 
 
-def test_the_low_pass_of_a_sample_after_lost_frames_has_had_all_their_periods() -> None:
+def test_the_low_pass_after_lost_frames_covers_all_their_periods() -> None:
     filtered = Observation("v", "m/s", -1, 1, derivative_of="position", cutoff_hz=5.0)
     lossless, lossy = (Observer(rig(filtered), PERIOD_S) for _ in range(2))
     lossy.observe((0, 0))

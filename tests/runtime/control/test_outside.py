@@ -1,4 +1,4 @@
-"""The board says *safe* only after a frame does, never because a request was sent or answered."""
+"""The board reports *safe* only after a frame does, never because a request was sent or answered."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Bench:
         self.confirmation = Confirmation(REALTIME, session, self.board)
 
     def receive(self, frame: int, status: int) -> tuple[int, int]:
-        """A frame comes, one period after the other; (since, newest) as the board then has them, in frames."""
+        """Frames arrive one per period; returns (since, newest) on the board after each, in frames."""
         self.session.last_frame, self.session.received_ns = frame, 1000 * frame
         self.confirmation.process(state_of(frame)._replace(status=status, u_start=(0,), u_end=(0,)))
         return self.board[Word.SAFE_SINCE_NS] // 1000, self.board[Word.SAFE_NS] // 1000
@@ -55,13 +55,13 @@ def bench(tmp_path: Path) -> Bench:
     ],
 )
 @pytest.mark.rules("H202")
-def test_safe_is_disarmed_with_the_safe_output_in_force(status: int, safe: bool) -> None:
+def test_safe_means_disarmed_with_the_safe_output_in_force(status: int, safe: bool) -> None:
     assert shows_safe(state_of(1)._replace(status=int(status), u_end=(0,)), (0.0,)) is safe
 
 
 @pytest.mark.parametrize(("u_end", "safe"), [(7, True), (8, True), (9, False), (6, False), (-30_000, False)])
 @pytest.mark.rules("H202")
-def test_safe_is_an_output_within_half_a_count_of_the_safe_value(u_end: int, safe: bool) -> None:
+def test_a_safe_output_is_within_half_a_count_of_the_safe_value(u_end: int, safe: bool) -> None:
     frame = state_of(1)._replace(status=SAFE, u_start=(30_000,), u_end=(u_end,))
     assert shows_safe(frame, (7.5,)) is safe
 
@@ -88,27 +88,27 @@ def test_outputs_that_contradict_a_safe_status_are_a_fault(bench: Bench, claim: 
     assert contradiction is None or contradiction.fault is FaultName.DEVICE_UNSAFE
 
 
-def test_a_frame_whose_predecessor_was_lost_is_judged_by_itself(bench: Bench) -> None:
+def test_a_frame_whose_predecessor_was_lost_is_judged_on_its_own(bench: Bench) -> None:
     bench.receive(1, SAFE)
     bench.confirmation.process(state_of(3)._replace(status=ARMED, u_start=(30_000,)))
     assert bench.confirmation.contradiction is None
 
 
-def test_the_first_and_the_newest_frame_that_show_it_are_kept(bench: Bench) -> None:
+def test_the_first_and_the_newest_confirming_frame_are_kept(bench: Bench) -> None:
     assert bench.receive(7, SAFE) == (7, 7)
     assert bench.receive(8, SAFE) == (7, 8)
     assert bench.receive(9, ARMED | SAFE) == (0, 0)
     assert bench.receive(10, SAFE) == (10, 10)
 
 
-def test_arming_takes_the_word_back_before_the_device_can_know_of_it(bench: Bench) -> None:
+def test_arming_withdraws_the_confirmation_before_the_device_can_receive_it(bench: Bench) -> None:
     bench.receive(7, SAFE)
     bench.confirmation.withdraw()
     assert bench.board[Word.SAFE_NS] == bench.board[Word.SAFE_SINCE_NS] == 0
 
 
 @pytest.mark.rules("H202")
-def test_a_frame_sampled_before_the_device_was_armed_confirms_nothing_after_it(bench: Bench) -> None:
+def test_a_frame_sampled_before_arming_confirms_nothing_afterwards(bench: Bench) -> None:
     bench.confirmation.withdraw()
     bench.session.last_frame = 8
     bench.confirmation.on_armed()
@@ -117,7 +117,7 @@ def test_a_frame_sampled_before_the_device_was_armed_confirms_nothing_after_it(b
     assert bench.receive(9, SAFE) == (9, 9)
 
 
-def test_what_is_given_is_given_by_a_frame_newer_than_the_one_named(bench: Bench) -> None:
+def test_only_a_frame_newer_than_the_given_one_is_returned(bench: Bench) -> None:
     assert not bench.confirmation.is_confirmed_after(None)
     bench.receive(0xFFFF_FFFF, SAFE)
     assert bench.confirmation.is_confirmed_after(None)

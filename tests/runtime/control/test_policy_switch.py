@@ -22,7 +22,7 @@ BUILD_NS = 300_000
 
 
 class FakeSession:
-    """Stands for a session: knows its model, takes 300 us of virtual time to build, fails where the model says so."""
+    """Replaces a session: knows its model, takes 300 us of virtual time to build, fails if the model says so."""
 
     now_ns = 0
     built: list[bytes]
@@ -50,7 +50,7 @@ class FakeSession:
 
 
 def parsed_model(model: bytes) -> bytes:
-    """Stands for a parsed model, and takes as long as a session."""
+    """Replaces a parsed model, and takes as long as a session."""
     FakeSession.now_ns += BUILD_NS * (100 if b"slow" in model else 1)
     if b"unreadable" in model:
         raise ValueError("no such field")
@@ -67,7 +67,7 @@ def slot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PolicySlot:
 
 
 def active_model(switch: PolicySwitch) -> bytes | None:
-    """The model that decides."""
+    """The active model."""
     model: bytes | None = getattr(switch.active, "model", None)
     return model
 
@@ -77,14 +77,14 @@ def prepare(switch: PolicySwitch, times: int = 3, slack_ns: int = AMPLE_SLACK_NS
         switch.prepare(slack_ns)
 
 
-def test_nobody_sits_on_it_before_the_first_policy(slot: PolicySlot) -> None:
+def test_the_seat_is_empty_before_the_first_policy(slot: PolicySlot) -> None:
     switch = PolicySwitch(slot)
     prepare(switch)
     assert not switch.swap()
     assert (switch.active, switch.policy_id, switch.n_swaps) == (None, 0, 0)
 
 
-def test_a_policy_acts_from_the_next_edge_on_and_not_before(slot: PolicySlot) -> None:
+def test_a_policy_acts_only_from_the_next_edge(slot: PolicySlot) -> None:
     switch = PolicySwitch(slot)
     slot.put(5, b"five")
     prepare(switch, times=10)
@@ -109,7 +109,7 @@ def test_a_recurrent_policy_waits_for_the_start_of_an_episode(slot: PolicySlot) 
     assert switch.swap(), "one without a state may follow at once"
 
 
-def test_it_is_prepared_one_piece_for_each_slack_and_warmed_up_before_it_acts(slot: PolicySlot) -> None:
+def test_a_policy_is_prepared_one_piece_per_slack_and_warmed_up_before_it_acts(slot: PolicySlot) -> None:
     switch = PolicySwitch(slot)
     slot.put(5, b"five")
     switch.prepare(AMPLE_SLACK_NS)
@@ -121,7 +121,7 @@ def test_it_is_prepared_one_piece_for_each_slack_and_warmed_up_before_it_acts(sl
     assert getattr(switch.active, "is_warm", False)
 
 
-def test_a_long_slack_takes_all_pieces_and_a_short_one_as_many_as_fit(slot: PolicySlot) -> None:
+def test_a_long_slack_covers_all_pieces_and_a_short_one_as_many_as_fit(slot: PolicySlot) -> None:
     switch = PolicySwitch(slot)
     slot.put(5, b"five")
     switch.prepare_until(time.monotonic_ns() + AMPLE_SLACK_NS)
@@ -154,7 +154,7 @@ def test_a_native_policy_is_parsed_in_one_slack_and_built_in_another(slot: Polic
     assert switch.active.native
 
 
-def test_a_native_policy_that_cannot_be_parsed_leaves_the_present_one(slot: PolicySlot) -> None:
+def test_a_native_policy_that_cannot_be_parsed_leaves_the_current_one_acting(slot: PolicySlot) -> None:
     switch = seat_policies(slot, 1)
     slot.put(2, b"unreadable", is_native=True)
     prepare(switch, times=5)
@@ -164,7 +164,7 @@ def test_a_native_policy_that_cannot_be_parsed_leaves_the_present_one(slot: Poli
     assert switch.swap()
 
 
-def test_nothing_is_built_in_a_slack_that_may_not_suffice(slot: PolicySlot) -> None:
+def test_nothing_is_built_in_a_slack_that_may_be_too_short(slot: PolicySlot) -> None:
     switch = PolicySwitch(slot)
     slot.put(1, b"one")
     prepare(switch, times=20, slack_ns=7 * BUILD_NS)
@@ -174,7 +174,7 @@ def test_nothing_is_built_in_a_slack_that_may_not_suffice(slot: PolicySlot) -> N
     assert switch.swap()
 
 
-def test_a_slow_build_asks_for_more_slack_and_is_forgotten_in_time(slot: PolicySlot) -> None:
+def test_a_slow_build_requires_more_slack_and_is_forgotten_in_time(slot: PolicySlot) -> None:
     switch = PolicySwitch(slot)
     slot.put(1, b"slow")
     prepare(switch)
@@ -204,7 +204,7 @@ def test_the_predecessor_is_kept(slot: PolicySlot) -> None:
 
 
 @pytest.mark.parametrize("model", [b"unbuildable", b"unrunnable"])
-def test_a_policy_that_cannot_be_built_or_run_leaves_the_present_one_acting(slot: PolicySlot, model: bytes) -> None:
+def test_a_policy_that_cannot_be_built_or_run_leaves_the_current_one_acting(slot: PolicySlot, model: bytes) -> None:
     switch = PolicySwitch(slot)
     slot.put(1, b"one")
     switch.install_newest()
@@ -218,7 +218,7 @@ def test_a_policy_that_cannot_be_built_or_run_leaves_the_present_one_acting(slot
     assert (active_model(switch), switch.policy_id) == (b"three", 3)
 
 
-def test_between_episodes_the_newest_is_installed_at_once(slot: PolicySlot) -> None:
+def test_between_episodes_the_newest_policy_is_installed_at_once(slot: PolicySlot) -> None:
     switch = PolicySwitch(slot)
     for policy_id in (1, 2, 3):
         slot.put(policy_id, b"%d" % policy_id)
@@ -229,7 +229,9 @@ def test_between_episodes_the_newest_is_installed_at_once(slot: PolicySlot) -> N
 
 
 @pytest.mark.parametrize("n_pieces", [0, 1, 2, 3])
-def test_the_newest_is_installed_also_where_an_older_one_is_being_prepared(slot: PolicySlot, n_pieces: int) -> None:
+def test_the_newest_policy_is_installed_even_while_an_older_one_is_being_prepared(
+    slot: PolicySlot, n_pieces: int
+) -> None:
     switch = PolicySwitch(slot)
     slot.put(1, b"one")
     switch.install_newest()
@@ -240,7 +242,7 @@ def test_the_newest_is_installed_also_where_an_older_one_is_being_prepared(slot:
     assert (active_model(switch), switch.policy_id) == (b"three", 3)
 
 
-def test_a_slot_that_is_being_rewritten_holds_nobody_up(slot: PolicySlot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slot_that_is_being_rewritten_delays_nothing(slot: PolicySlot, monkeypatch: pytest.MonkeyPatch) -> None:
     switch = PolicySwitch(slot)
     slot.put(1, b"one")
     monkeypatch.setattr(slot, "take", lambda: None)
@@ -260,7 +262,7 @@ LIMITS = ProbationLimits(ticks=5, slow_ns=None, slow_ticks=3, excess_fallback=0.
 def seat_policies(
     slot: PolicySlot, *policy_ids: int, ticks: int = 5, limits: ProbationLimits | None = LIMITS
 ) -> PolicySwitch:
-    """A switch on which these policies have sat in turn, each for so many good ticks (the last one for none)."""
+    """A switch on which these policies have acted in turn, each for ``ticks`` faultless ticks (the last for none)."""
     switch = PolicySwitch(slot, limits)
     for policy_id in policy_ids:
         for _ in range(ticks if switch.active is not None else 0):
@@ -275,7 +277,7 @@ def tick(switch: PolicySwitch, rule: Rule = Rule.NONE) -> tuple[int, bool]:
     return switch.record_flags(), switch.record_tick(rule, 0)
 
 
-def test_a_policy_that_fails_gives_the_seat_back_to_its_predecessor_from_the_next_tick_on(slot: PolicySlot) -> None:
+def test_after_a_failure_the_predecessor_acts_from_the_next_tick(slot: PolicySlot) -> None:
     switch = seat_policies(slot, 1, 2)
     session = switch.predecessor
     assert tick(switch) == (Flag.PROBATION, False)
@@ -285,7 +287,7 @@ def test_a_policy_that_fails_gives_the_seat_back_to_its_predecessor_from_the_nex
     assert switch.n_rollbacks == 1
 
 
-def test_the_predecessor_acts_at_once_even_where_another_policy_is_ready(slot: PolicySlot) -> None:
+def test_the_predecessor_acts_at_once_even_if_another_policy_is_ready(slot: PolicySlot) -> None:
     switch = seat_policies(slot, 1, 2)
     slot.put(3, b"three")
     prepare(switch)
@@ -297,7 +299,7 @@ def test_the_predecessor_acts_at_once_even_where_another_policy_is_ready(slot: P
     assert switch.policy_id == 3
 
 
-def test_a_policy_that_was_rolled_back_is_not_taken_again(slot: PolicySlot) -> None:
+def test_a_rolled_back_policy_is_not_installed_again(slot: PolicySlot) -> None:
     switch = seat_policies(slot, 1, 2)
     tick(switch, Rule.FINITE)
     slot.put(2, b"2")
@@ -310,14 +312,14 @@ def test_a_policy_that_was_rolled_back_is_not_taken_again(slot: PolicySlot) -> N
     assert switch.policy_id == 3
 
 
-def test_the_first_policy_has_no_predecessor_and_goes_on(slot: PolicySlot) -> None:
+def test_the_first_policy_has_no_predecessor_and_continues(slot: PolicySlot) -> None:
     switch = seat_policies(slot, 1)
     assert tick(switch, Rule.FINITE) == (Flag.PROBATION, False)
     assert tick(switch) == (0, False)
     assert (switch.policy_id, switch.n_rollbacks) == (1, 0)
 
 
-def test_policies_that_follow_each_other_too_fast_to_be_proven_are_taken_back_one_by_one(slot: PolicySlot) -> None:
+def test_policies_replaced_too_fast_to_pass_probation_are_rolled_back_one_by_one(slot: PolicySlot) -> None:
     switch = seat_policies(slot, 1, 2)
     for _ in range(5):
         tick(switch)  # 2 is proven
@@ -333,7 +335,7 @@ def test_policies_that_follow_each_other_too_fast_to_be_proven_are_taken_back_on
     assert tick(switch, Rule.FINITE) == (Flag.ROLLED_BACK, False)
 
 
-def test_the_last_proven_policy_is_kept_however_many_unproven_ones_follow_and_few_sessions_with_it(
+def test_the_last_proven_policy_is_kept_however_many_unproven_ones_follow_but_few_sessions_are(
     slot: PolicySlot,
 ) -> None:
     switch = seat_policies(slot, 1, 2)
@@ -347,7 +349,7 @@ def test_the_last_proven_policy_is_kept_however_many_unproven_ones_follow_and_fe
     assert reinstated == [38, 37, 1]
 
 
-def test_a_policy_that_never_acted_is_nobodys_predecessor(slot: PolicySlot) -> None:
+def test_a_policy_that_never_acted_is_not_a_predecessor(slot: PolicySlot) -> None:
     switch = seat_policies(slot, 1, 2)
     slot.put(3, b"three")
     switch.install_newest()
@@ -355,7 +357,7 @@ def test_a_policy_that_never_acted_is_nobodys_predecessor(slot: PolicySlot) -> N
     assert switch.policy_id == 1
 
 
-def test_how_much_the_fallback_may_act_is_measured_by_the_predecessor(slot: PolicySlot) -> None:
+def test_the_allowed_fallback_share_is_measured_on_the_predecessor(slot: PolicySlot) -> None:
     for n_fallback_pairs, expected in ((0, 2), (1, 3)):
         switch = PolicySwitch(slot, LIMITS)
         slot.put(1, b"one")
@@ -370,7 +372,7 @@ def test_how_much_the_fallback_may_act_is_measured_by_the_predecessor(slot: Poli
         assert n_acted == expected
 
 
-def test_without_terms_nothing_is_rolled_back_or_marked(slot: PolicySlot) -> None:
+def test_without_probation_nothing_is_rolled_back_or_marked(slot: PolicySlot) -> None:
     switch = seat_policies(slot, 1, 2, limits=None)
     assert [tick(switch, Rule.FINITE) for _ in range(3)] == [(0, False)] * 3
 
@@ -389,7 +391,7 @@ def test_the_predecessor_is_kept_warm_while_it_may_be_needed(slot: PolicySlot) -
     assert getattr(session, "runs", 0) == 1, "its successor is proven"
 
 
-def test_a_predecessor_that_fails_while_it_is_kept_warm_disturbs_nobody(slot: PolicySlot) -> None:
+def test_a_predecessor_that_fails_while_kept_warm_disturbs_nothing(slot: PolicySlot) -> None:
     switch = PolicySwitch(slot, LIMITS)
     for model in (b"fails", b"two"):
         slot.put(1 + slot.version, model)
@@ -399,16 +401,16 @@ def test_a_predecessor_that_fails_while_it_is_kept_warm_disturbs_nobody(slot: Po
     assert active_model(switch) == b"two"
 
 
-def test_the_seat_knows_for_how_long_its_policy_has_acted(slot: PolicySlot) -> None:
+def test_the_seat_counts_how_long_its_policy_has_acted(slot: PolicySlot) -> None:
     switch = seat_policies(slot, 1, 2)
     for _ in range(3):
         tick(switch)
     assert switch.age_ticks == 3
 
 
-def test_a_slow_first_build_forbids_no_swap_once_builds_have_been_timed(slot: PolicySlot) -> None:
+def test_a_slow_first_build_does_not_prevent_swaps_once_builds_have_been_timed(slot: PolicySlot) -> None:
     switch = PolicySwitch(slot)
-    slot.put(1, b"slow")  # as the first build of a process is, which loads libraries
+    slot.put(1, b"slow")  # like the first build of a process, which loads libraries
     switch.install_newest()
     slot.put(2, b"two")
     switch.install_newest()
@@ -421,7 +423,7 @@ def test_a_slow_first_build_forbids_no_swap_once_builds_have_been_timed(slot: Po
     assert active_model(switch) == b"three"
 
 
-def test_a_larger_model_asks_for_more_slack_and_is_built_between_episodes_at_the_latest(slot: PolicySlot) -> None:
+def test_a_larger_model_requires_more_slack_and_is_built_between_episodes_at_the_latest(slot: PolicySlot) -> None:
     switch = seat_policies(slot, 1)
     switch.time_builds()
     slot.put(2, b"2" * (1 << 17))
@@ -440,7 +442,7 @@ def test_a_larger_model_asks_for_more_slack_and_is_built_between_episodes_at_the
     assert switch.policy_id == 4
 
 
-def test_builds_are_timed_without_anybody_on_the_seat(slot: PolicySlot) -> None:
+def test_builds_are_timed_even_without_an_active_policy(slot: PolicySlot) -> None:
     switch = PolicySwitch(slot)
     switch.time_builds()
     assert FakeSession.built == []
@@ -449,7 +451,7 @@ def test_builds_are_timed_without_anybody_on_the_seat(slot: PolicySlot) -> None:
 LENIENT = ProbationLimits(ticks=10, slow_ns=None, slow_ticks=3, excess_fallback=0.5)
 
 
-def test_a_restored_seat_has_who_sat_here_and_how_they_did(slot: PolicySlot) -> None:
+def test_a_restored_switch_has_its_policies_and_their_results(slot: PolicySlot) -> None:
     switch = PolicySwitch(slot, LENIENT)
     for policy_id in (1, 2):
         slot.put(policy_id, b"model %d" % policy_id)
@@ -469,7 +471,7 @@ def test_a_restored_seat_has_who_sat_here_and_how_they_did(slot: PolicySlot) -> 
     assert (restored.policy_id, restored.state()) == (1, switch.state())
 
 
-def test_policies_keep_their_evaluator_over_a_restore(slot: PolicySlot) -> None:
+def test_policies_keep_their_evaluator_when_restored(slot: PolicySlot) -> None:
     switch = PolicySwitch(slot, LENIENT)
     for policy_id, native in ((1, True), (2, False), (3, True)):
         slot.put(policy_id, b"model", is_native=native)
@@ -491,7 +493,7 @@ def test_policies_keep_their_evaluator_over_a_restore(slot: PolicySlot) -> None:
 
 
 @pytest.mark.skipif(library() is None, reason="needs the C library")
-def test_a_filed_policy_that_was_native_answers_with_the_same_bits(tmp_path: Path) -> None:
+def test_a_filed_native_policy_answers_with_the_same_bits(tmp_path: Path) -> None:
     model = models.serialized(models.policy())
     (tmp_path / "7.onnx").write_bytes(model)
     restored, original = load_stored_session(tmp_path, 7, native=True), PolicySession(model, native=True)
@@ -501,7 +503,7 @@ def test_a_filed_policy_that_was_native_answers_with_the_same_bits(tmp_path: Pat
     assert [restored.act(q) for q in observations] == [original.act(q) for q in observations]
 
 
-def test_whose_file_is_gone_does_not_sit_in_a_restored_seat(slot: PolicySlot) -> None:
+def test_a_policy_whose_file_is_gone_is_not_restored(slot: PolicySlot) -> None:
     switch = PolicySwitch(slot, LENIENT)
     slot.put(1, b"model 1")
     switch.install_newest()
@@ -512,7 +514,7 @@ def test_whose_file_is_gone_does_not_sit_in_a_restored_seat(slot: PolicySlot) ->
     assert restored.policy_id == 1
 
 
-def test_a_policy_that_was_prepared_and_had_not_acted_yet_acts_after_a_restore(slot: PolicySlot) -> None:
+def test_a_prepared_policy_that_had_not_acted_yet_acts_after_a_restore(slot: PolicySlot) -> None:
     switch = seat_policies(slot, 1)
     tick(switch)
     slot.put(2, b"2")

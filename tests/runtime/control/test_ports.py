@@ -42,7 +42,7 @@ def begin_tick(noise: float | None, kind: Kind = Kind.TRAIN) -> Tick:
 
 @pytest.mark.parametrize("behaviour", [STOCHASTIC.behaviour, GAUSSIAN])
 @pytest.mark.parametrize("noise", [0.7, -3.0])
-def test_the_action_is_what_the_policy_draws_with_the_noise(behaviour: str, noise: float) -> None:
+def test_the_action_is_drawn_by_the_policy_with_the_noise(behaviour: str, noise: float) -> None:
     contract = msgspec.structs.replace(STOCHASTIC, behaviour=behaviour)
     step = decide_step(begin_tick(noise), session(contract=contract))
     mean, std = 0.3 * step.observation[0], math.exp(-1.0)
@@ -55,7 +55,7 @@ def test_the_action_is_what_the_policy_draws_with_the_noise(behaviour: str, nois
     assert not step.flags & Flag.RESTRAINED
 
 
-def test_without_noise_policy_and_explored_action_are_equal_bit_for_bit() -> None:
+def test_without_noise_policy_and_explored_action_are_identical_bit_for_bit() -> None:
     for tick in (begin_tick(None, Kind.EVAL), begin_tick(0.0)):
         step = decide_step(tick, session())
         assert step.policy == step.explored
@@ -63,7 +63,7 @@ def test_without_noise_policy_and_explored_action_are_equal_bit_for_bit() -> Non
         assert step.drawn == step.mean
 
 
-def test_a_gate_reduces_noise_and_recorded_spread_and_is_told() -> None:
+def test_a_gate_reduces_noise_and_recorded_spread_and_is_reported() -> None:
     explorer = Explorer(OWN_NOISE)
     tick = Tick(OWN_NOISE, explorer)
     explorer.restrain(0.25)
@@ -80,7 +80,7 @@ def test_a_gate_reduces_noise_and_recorded_spread_and_is_told() -> None:
 
 
 @pytest.mark.parametrize("port", ["mean", "std", "drawn"])
-def test_a_port_that_is_not_finite_is_no_answer(port: str) -> None:
+def test_a_non_finite_output_is_not_an_answer(port: str) -> None:
     # The root of a negative number; the action comes from the noise alone.
     nan_port = {
         "small": node("MatMul", ["observation", "to_mean"], ["small"]),
@@ -106,7 +106,7 @@ def test_a_port_that_is_not_finite_is_no_answer(port: str) -> None:
     ],
     ids=["drawn", "action", "std"],
 )
-def test_a_draw_that_is_not_what_its_ports_tell_is_no_answer(wrong_nodes: dict[str, object]) -> None:
+def test_a_draw_that_contradicts_its_ports_is_not_an_answer(wrong_nodes: dict[str, object]) -> None:
     step = decide_step(begin_tick(0.7), session(**wrong_nodes))
     assert math.isnan(step.explored[0])
     assert step.rule is Rule.FINITE
@@ -126,14 +126,14 @@ def outputs(tick: Tick, policy: PolicySession, steps: int) -> list[float]:
     return [math.atanh(step.policy[0] / 3) / step.observation[0] for step in outputs_of_frames]
 
 
-def test_the_state_is_carried_from_tick_to_tick_and_begins_at_zero_in_each_episode() -> None:
+def test_the_state_is_carried_from_tick_to_tick_and_starts_at_zero_in_each_episode() -> None:
     tick, policy = Tick(PENDULUM), recurrent()
     for _ in range(2):
         tick.begin(1, Kind.EVAL, [])
         assert outputs(tick, policy, 4) == pytest.approx([1, 1.5, 1.75, 1.875], rel=1e-3)
 
 
-def test_a_swap_or_a_rollback_begins_at_zero() -> None:
+def test_after_a_swap_or_rollback_the_state_starts_at_zero() -> None:
     tick, policy, other = Tick(PENDULUM), recurrent(), recurrent()
     tick.begin(1, Kind.EVAL, [])
     assert outputs(tick, policy, 2) == pytest.approx([1, 1.5], rel=1e-3)
@@ -141,7 +141,7 @@ def test_a_swap_or_a_rollback_begins_at_zero() -> None:
     assert outputs(tick, policy, 2) == pytest.approx([1, 1.5], rel=1e-3)
 
 
-def test_a_state_from_before_the_ticks_of_another_policy_is_forgotten() -> None:
+def test_a_state_from_before_the_ticks_of_another_policy_is_discarded() -> None:
     tick, policy = Tick(PENDULUM), recurrent()
     tick.begin(1, Kind.EVAL, [])
     assert outputs(tick, policy, 2) == pytest.approx([1, 1.5], rel=1e-3)
@@ -149,7 +149,7 @@ def test_a_state_from_before_the_ticks_of_another_policy_is_forgotten() -> None:
     assert outputs(tick, policy, 2) == pytest.approx([1, 1.5], rel=1e-3)
 
 
-def test_a_state_that_is_not_finite_is_no_answer_and_is_not_carried_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_non_finite_state_is_not_an_answer_and_is_not_carried_over(monkeypatch: pytest.MonkeyPatch) -> None:
     tick, policy = Tick(PENDULUM), recurrent()
     tick.begin(1, Kind.EVAL, [])
     assert outputs(tick, policy, 2) == pytest.approx([1, 1.5], rel=1e-3)
@@ -166,7 +166,7 @@ def test_a_state_that_is_not_finite_is_no_answer_and_is_not_carried_on(monkeypat
     assert outputs(tick, policy, 1) == pytest.approx([1.75], rel=1e-3)
 
 
-def test_another_tick_that_asks_the_same_session_leaves_the_state_alone() -> None:
+def test_another_tick_that_uses_the_same_session_does_not_change_the_state() -> None:
     tick, rehearsal, policy = Tick(PENDULUM), Tick(PENDULUM), recurrent()
     tick.begin(1, Kind.EVAL, [])
     rehearsal.begin(0, Kind.EVAL, [])

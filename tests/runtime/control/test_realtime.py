@@ -40,7 +40,7 @@ print(sorted(before), sorted(os.sched_getaffinity(0)), sep=";")
 
 
 def affinity_before_and_after(cpu: str) -> tuple[list[int], list[int]]:
-    """CPUs of a process before and after it has left one."""
+    """CPUs of a process before and after it has given one up."""
     process = subprocess.run(
         [sys.executable, "-c", CODE.format(cpu=cpu)], capture_output=True, text=True, check=True, timeout=60
     )
@@ -49,25 +49,27 @@ def affinity_before_and_after(cpu: str) -> tuple[list[int], list[int]]:
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is no other CPU to go to")
-def test_a_process_leaves_the_cpu_of_the_loop() -> None:
+def test_a_process_avoids_the_cpu_of_the_loop() -> None:
     loop_cpu_id = min(os.sched_getaffinity(0))
     before, after = affinity_before_and_after(str(loop_cpu_id))
     assert after == [c for c in before if c != loop_cpu_id]
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is no CPU to give away")
-def test_by_default_the_loop_has_a_cpu_to_itself_and_all_agree_on_which(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_default_the_loop_has_its_own_cpu_and_all_processes_agree_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(LOOP_CPU_VARIABLE, raising=False)
     resolve_loop_cpu()
     loop_cpu_id = loop_cpu(RealTime())
-    monkeypatch.setattr(realtime, "read_interrupts", None)  # nobody asks again
+    monkeypatch.setattr(realtime, "read_interrupts", None)  # it is not asked again
     assert loop_cpu_id in os.sched_getaffinity(0)
     assert loop_cpu(RealTime()) == loop_cpu_id
     assert affinity_before_and_after("'auto'")[1] == [c for c in sorted(os.sched_getaffinity(0)) if c != loop_cpu_id]
 
 
 @pytest.mark.parametrize("chosen_by", ["", "last"])
-def test_without_a_word_on_it_each_looks_for_itself(chosen_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_valid_setting_each_process_determines_the_cpu_itself(
+    chosen_by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(LOOP_CPU_VARIABLE, chosen_by)
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 2, 5})
     interrupts = [Interrupt(7, "disk", {5: 1000}, {5}), Interrupt(8, "network", {0: 500}, {0})]
@@ -79,12 +81,12 @@ def test_without_a_word_on_it_each_looks_for_itself(chosen_by: str, monkeypatch:
 
 
 @pytest.mark.parametrize("cpu", ["None", "100000"])
-def test_without_a_cpu_to_leave_nothing_changes(cpu: str) -> None:
+def test_if_no_cpu_can_be_spared_nothing_changes(cpu: str) -> None:
     before, after = affinity_before_and_after(cpu)
     assert after == before
 
 
-def test_the_request_to_stay_awake_is_for_no_latency_and_is_held(tmp_path: Path) -> None:
+def test_the_request_to_stay_awake_demands_zero_latency_and_is_held(tmp_path: Path) -> None:
     device = tmp_path / "cpu_dma_latency"
     device.touch()
     fd = stay_awake(device)
@@ -94,12 +96,12 @@ def test_the_request_to_stay_awake_is_for_no_latency_and_is_held(tmp_path: Path)
     assert struct.unpack("=i", device.read_bytes()) == (0,)
 
 
-def test_a_machine_without_sleep_states_is_no_problem(tmp_path: Path) -> None:
+def test_a_machine_without_sleep_states_is_supported(tmp_path: Path) -> None:
     assert stay_awake(tmp_path / "missing") is None
 
 
 @pytest.mark.parametrize(("parent", "code"), [("mine", 0), ("1", -signal.SIGTERM), (None, 0)])
-def test_a_process_whose_parent_died_before_it_could_listen_for_that_ends(parent: str | None, code: int) -> None:
+def test_a_process_whose_parent_died_before_it_could_detect_it_ends(parent: str | None, code: int) -> None:
     parent = str(os.getpid()) if parent == "mine" else parent
     program = "from onrig.runtime.control.realtime import die_with_parent; die_with_parent()"
     environment = {k: v for k, v in os.environ.items() if k != PARENT_VARIABLE} | (
@@ -132,7 +134,7 @@ def machine(root: Path, **changes: str) -> Path:
     return root
 
 
-def test_the_table_is_read_by_cpu_and_without_the_cpus_own_lines(tmp_path: Path) -> None:
+def test_the_table_is_read_by_cpu_without_per_cpu_lines(tmp_path: Path) -> None:
     assert read_interrupts(machine(tmp_path)) == [
         Interrupt(24, "ACPI:Ged", {0: 1, 1: 0, 3: 7}, set()),
         Interrupt(36, "virtio1-req.0", {0: 0, 1: 3000, 3: 520000}, {3}),
@@ -140,13 +142,13 @@ def test_the_table_is_read_by_cpu_and_without_the_cpus_own_lines(tmp_path: Path)
     ]
 
 
-def test_a_rate_counts_where_a_device_interrupts_from_now_on(tmp_path: Path) -> None:
+def test_a_rate_is_attributed_to_the_cpu_that_a_device_interrupts_now(tmp_path: Path) -> None:
     rates = rates_hz(read_interrupts(machine(tmp_path)), uptime_s(tmp_path))
     assert rates == {0: 0.0, 3: pytest.approx(52.0 + 1.2)}
 
 
 @pytest.mark.parametrize("table", ["", "nonsense\n 1: 2\n", " CPU0 CPU1\n 7: x 3 thing\n 8: 4\n : 1 2\n"])
-def test_what_cannot_be_read_is_left_out(table: str, tmp_path: Path) -> None:
+def test_an_unreadable_table_gives_no_interrupts(table: str, tmp_path: Path) -> None:
     assert read_interrupts(machine(tmp_path, **{"proc/interrupts": table})) == []
 
 
@@ -157,7 +159,7 @@ def test_without_a_table_and_without_a_time_there_are_no_rates(tmp_path: Path) -
     assert rates_hz([Interrupt(1, "disk", {0: 9}, {0})], 0.0) == {}
 
 
-def test_the_last_cpu_is_taken_unless_another_is_interrupted_less() -> None:
+def test_the_last_cpu_is_chosen_unless_another_has_fewer_interrupts() -> None:
     assert quietest_cpu({0, 1, 2, 3}, {}) == 3
     assert quietest_cpu({0, 1, 2, 3}, {0: 100.0}) == 3
     assert quietest_cpu({0, 1}, {0: 0.9, 1: 34.4}) == 0
@@ -186,11 +188,11 @@ MAPS = """\
 """
 
 
-def test_huge_pages_are_for_private_memory_without_a_file_and_lie_whole_within_it() -> None:
+def test_huge_pages_are_for_private_anonymous_memory_and_lie_completely_within_it() -> None:
     assert heap_spans(MAPS) == [(0x1400000, 0x1A00000), (0x7F0000200000, 0x7F0000400000)]
 
 
-def test_what_lies_on_collapsed_pages_is_unchanged() -> None:
+def test_the_contents_of_collapsed_pages_are_unchanged() -> None:
     values = list(range(1_000_000))
     collapse_pages()
     assert values == list(range(1_000_000))

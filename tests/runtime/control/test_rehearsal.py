@@ -17,7 +17,7 @@ Signal = list[tuple[float, ...]]
 
 
 def test_no_rehearsal_draws_the_signal_of_an_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At 1 kHz that takes 7 ms, and so cost seven ticks every 256."""
+    """At 1 kHz that takes 7 ms, which would cost seven ticks in every 256."""
     drawn_steps: list[int] = []
 
     def record_draw(exploration: Exploration, rng: np.random.Generator, steps: int, dimensions: int) -> Signal:

@@ -35,7 +35,7 @@ Records = npt.NDArray[np.void]
 
 
 class Rig:
-    """A lockstep loop, and what the replay process would do of it, without processes."""
+    """A lockstep loop, and the replay process's handling of it, without processes."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *settings: str) -> None:
         self.bench = bench = Bench(folder, monkeypatch, *settings)
@@ -72,7 +72,7 @@ class Rig:
         return self.policies.admit(model, np.zeros((0, 2), np.float32), learner="test")
 
     def run(self) -> Records:
-        """To the end, and what the watch makes of the records, in batches of odd sizes."""
+        """Run to the end; returns what the watch derives from the records, in batches of odd sizes."""
         self.bench.loop.run()
         raw = bytes(self.bench.ring._records[: len(self.bench.ring) * self.bench.layout.size])
         records = np.frombuffer(raw, self.bench.layout.dtype)
@@ -82,7 +82,7 @@ class Rig:
         return records
 
     def model(self, policy_id: int, nan_state: Sequence[float] | None = None, hidden: int = 50) -> bytes:
-        """The policy of the bench under another id, with NaN close to a state where one is given."""
+        """The policy of the bench under another id, with NaN near a state if one is given."""
         rig, rate_hz = self.config.rig, self.config.rate_hz
         contract = contract_for(rig, rate_hz, policy_id=policy_id, parent_run="", training_step=0)
         if nan_state is None:
@@ -111,7 +111,7 @@ def offer_bad_policy_after_first_episode(rig: Rig, nan_state: Sequence[float]) -
     rig.bench.ring.at_push = offer
 
 
-def test_a_policy_with_a_hidden_nan_is_admitted_acts_and_is_rolled_back_in_the_tick_after(
+def test_a_policy_with_a_hidden_nan_is_admitted_acts_and_is_rolled_back_in_the_next_tick(
     rig: Rig, visited: list[float]
 ) -> None:
     offer_bad_policy_after_first_episode(rig, visited)
@@ -132,7 +132,7 @@ def test_a_policy_with_a_hidden_nan_is_admitted_acts_and_is_rolled_back_in_the_t
     assert marked_indices.tolist() == [STEPS + failed_index + 1]
 
 
-def test_the_wire_never_sees_it(rig: Rig, visited: list[float]) -> None:
+def test_nan_never_reaches_the_wire(rig: Rig, visited: list[float]) -> None:
     offer_bad_policy_after_first_episode(rig, visited)
     records = rig.run()
     low, high = (rig.config.rig.actuators[0].low, rig.config.rig.actuators[0].high)
@@ -143,7 +143,7 @@ def test_the_wire_never_sees_it(rig: Rig, visited: list[float]) -> None:
         assert np.isfinite(records[name]).all()
 
 
-def test_event_verdict_summary_and_learner_all_hear_of_it(
+def test_event_verdict_summary_and_learner_report_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visited: list[float]
 ) -> None:
     rig = Rig(tmp_path, monkeypatch, "probation.duration_s=0.6")
@@ -169,7 +169,7 @@ def test_event_verdict_summary_and_learner_all_hear_of_it(
     assert "non-finite" in answer.message.rulings[1].reason
 
 
-def test_it_is_not_taken_up_again_however_often_it_is_offered(rig: Rig, visited: list[float], tmp_path: Path) -> None:
+def test_it_is_not_installed_again_however_often_it_is_offered(rig: Rig, visited: list[float], tmp_path: Path) -> None:
     bad_model = rig.model(BAD, visited)
     offer_bad_policy_after_first_episode(rig, visited)
     rig.run()
@@ -186,7 +186,7 @@ def test_it_is_not_taken_up_again_however_often_it_is_offered(rig: Rig, visited:
     assert successor.admit(rig.model(3), np.zeros((0, 2), np.float32)).accepted
 
 
-def test_equal_runs_are_rolled_back_equally_bit_for_bit(
+def test_equal_runs_are_rolled_back_identically_bit_for_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visited: list[float]
 ) -> None:
     runs = []
@@ -200,7 +200,7 @@ def test_equal_runs_are_rolled_back_equally_bit_for_bit(
     assert np.count_nonzero(runs[0]["flags"] & Flag.ROLLED_BACK) == 1
 
 
-def test_the_first_policy_goes_on_under_the_shield_and_that_is_said(rig: Rig, visited: list[float]) -> None:
+def test_the_first_policy_continues_under_the_shield_and_this_is_reported(rig: Rig, visited: list[float]) -> None:
     rig.bench.slot.put(GOOD, rig.model(GOOD, visited))
     records = rig.run()
     assert set(records[(records["flags"] & Flag.NO_ACTION) == 0]["policy_id"].tolist()) == {GOOD}
@@ -211,7 +211,7 @@ def test_the_first_policy_goes_on_under_the_shield_and_that_is_said(rig: Rig, vi
     assert np.isfinite(records["commanded"]).all()
 
 
-def test_a_roll_back_in_the_last_tick_of_an_episode_stands_in_its_closing_record(
+def test_a_rollback_in_the_last_tick_of_an_episode_is_in_its_closing_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "before").mkdir()
@@ -226,7 +226,7 @@ def test_a_roll_back_in_the_last_tick_of_an_episode_stands_in_its_closing_record
     assert set(records[2 * EPISODE_RECORDS :]["policy_id"][:-1].tolist()) == {GOOD}
 
 
-def test_with_probation_turned_off_it_goes_on_answering_nan(
+def test_without_probation_it_continues_to_answer_nan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visited: list[float]
 ) -> None:
     rig = Rig(tmp_path, monkeypatch, "probation=null")

@@ -1,4 +1,4 @@
-"""A learner that falls silent: actions of the run between episodes, and messages."""
+"""A learner that becomes silent: actions of the run between episodes, and messages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def poll(listener: SilenceCheck, now_s: float, last_heard_s: float) -> Silence:
     return listener.poll(round(now_s * S), round(last_heard_s * S))
 
 
-def test_silence_begins_after_its_time_and_each_turn_is_told_once() -> None:
+def test_silence_begins_after_its_time_and_each_change_is_reported_once() -> None:
     listener = SilenceCheck(Staleness(after_s=60.0), started_ns=100 * S)
     polls = [(150, 90), (160, 100), (160.1, 100), (200, 100), (201, 200.9), (202, 200.9), (300, 200.9)]
     assert [poll(listener, now, silence).change for now, silence in polls] == [
@@ -45,7 +45,7 @@ def test_silence_begins_after_its_time_and_each_turn_is_told_once() -> None:
     ]
 
 
-def test_a_learner_that_was_never_heard_is_waited_for_from_the_beginning_on() -> None:
+def test_a_learner_that_was_never_heard_is_waited_for_from_the_start() -> None:
     listener = SilenceCheck(Staleness(after_s=60.0), started_ns=1000 * S)
     assert poll(listener, 1059, 0).silent_s == 59.0
     assert poll(listener, 1061, 0).change is SilenceChange.FELL_SILENT
@@ -59,7 +59,7 @@ def test_a_learner_that_was_never_heard_is_waited_for_from_the_beginning_on() ->
         (Staleness(1.0, "fall_back", 0.3), 1.0, True),
     ],
 )
-def test_what_silence_asks_for_ends_with_it(rules: Staleness, factor: float, *, pauses: bool) -> None:
+def test_the_response_to_silence_ends_with_it(rules: Staleness, factor: float, *, pauses: bool) -> None:
     listener = SilenceCheck(rules, started_ns=0)
     quiet = poll(listener, 5, 0)
     assert (quiet.restraint, quiet.pauses) == (factor, pauses)
@@ -67,7 +67,7 @@ def test_what_silence_asks_for_ends_with_it(rules: Staleness, factor: float, *, 
     assert (silence.restraint, silence.pauses, silence.change) == (1.0, False, SilenceChange.CAME_BACK)
 
 
-def test_a_learner_is_expected_where_one_may_come_and_the_run_does_not_wait_for_it() -> None:
+def test_a_learner_is_expected_if_one_may_connect_and_the_run_does_not_wait_for_it() -> None:
     realtime = load_run("pendulum", ["device.pace=realtime"])
     fixed = msgspec.structs.replace(realtime, local_learner=False)
     assert expects_learner(realtime)
@@ -94,7 +94,7 @@ class QuietLearnerRig:
         return True
 
     def at_episode_end(self, episode: int, action: Callable[[], None]) -> None:
-        """Let something happen at the end of an episode."""
+        """Trigger an action at the end of an episode."""
         previous_hook, closing_record = self.bench.ring.at_push, episode * EPISODE_RECORDS
 
         def push_and_act(n: int) -> None:
@@ -111,7 +111,7 @@ class QuietLearnerRig:
         self.bench.board[Word.LEARNER_NS] = round(self.now_s * S)
 
 
-def test_keep_goes_on_and_tells_of_the_silence_and_of_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keep_continues_and_reports_the_silence_and_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = QuietLearnerRig(tmp_path, monkeypatch, "episodes=4")
     rig.at_episode_end(1, lambda: rig.advance(75.0))
     rig.at_episode_end(2, lambda: rig.advance(5.0))
@@ -125,7 +125,7 @@ def test_keep_goes_on_and_tells_of_the_silence_and_of_its_end(tmp_path: Path, mo
     assert rig.reports[0][1] == f"the learner has been silent for 75 s; policy 1 has acted for {STEPS} ticks"
 
 
-def test_lower_explores_less_from_the_next_episode_on_and_more_again_once_it_is_heard(
+def test_lower_explores_less_from_the_next_episode_and_more_again_when_the_learner_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noise = "exploration={process: gaussian, std: 0.1, amplitude: [[1, 0.8]]}"
@@ -149,7 +149,7 @@ def test_lower_explores_less_from_the_next_episode_on_and_more_again_once_it_is_
     assert "exploration amplitude multiplied by 0.25" in rig.reports[0][1]
 
 
-def test_fall_back_stands_safe_between_episodes_and_goes_on_by_itself_once_the_learner_is_heard(
+def test_fall_back_is_safe_between_episodes_and_continues_when_the_learner_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig = QuietLearnerRig(tmp_path, monkeypatch, "staleness={then: fall_back, after_s: 10}")
@@ -175,7 +175,7 @@ def test_fall_back_stands_safe_between_episodes_and_goes_on_by_itself_once_the_l
     assert "paused: the learner has been silent for 11 s" in rig.bench.reports[0][1]
 
 
-def test_a_person_may_let_it_go_on_for_an_episode_without_the_learner(
+def test_an_operator_may_let_it_continue_for_an_episode_without_the_learner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig = QuietLearnerRig(tmp_path, monkeypatch, "staleness={then: fall_back, after_s: 10}", "episodes=2")
@@ -190,7 +190,7 @@ def test_a_person_may_let_it_go_on_for_an_episode_without_the_learner(
     assert [values["what"] for _, _, values in rig.reports] == ["learner_silent"]
 
 
-def test_where_neither_learner_nor_person_comes_the_run_ends_disarmed(
+def test_without_a_learner_or_an_operator_the_run_ends_disarmed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig = QuietLearnerRig(
@@ -204,7 +204,7 @@ def test_where_neither_learner_nor_person_comes_the_run_ends_disarmed(
     assert not rig.bench.device.armed
 
 
-def test_a_stop_while_it_waits_for_the_learner_is_obeyed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_is_obeyed_while_waiting_for_the_learner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = QuietLearnerRig(tmp_path, monkeypatch, "staleness={then: fall_back, after_s: 10}")
     rig.advance(11.0)
     rig.bench.on_warning = lambda: rig.bench.board.__setitem__(Word.STOP, 1)
@@ -213,7 +213,7 @@ def test_a_stop_while_it_waits_for_the_learner_is_obeyed(tmp_path: Path, monkeyp
     assert rig.bench.transitions[-2:] == ["pause:paused", "stop:disconnected"]
 
 
-def test_in_lockstep_nobody_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_lockstep_silence_is_not_monitored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(tmp_path, monkeypatch, "staleness={then: fall_back, after_s: 1}")
     monkeypatch.setattr(staleness, "time", SimpleNamespace(monotonic_ns=lambda: 1 << 60))
     bench.loop.run()

@@ -32,7 +32,7 @@ NAN = math.nan
 
 
 class FakePolicy:
-    """What the tick asks of a session; answers what it is told to."""
+    """Session as seen by the tick, with given answers."""
 
     def __init__(self, answer: Callable[[npt.NDArray[np.float32]], Sequence[float]], m: int = 1) -> None:
         self.has_basic_ports = True
@@ -67,7 +67,7 @@ def decide_step(tick: Tick, frame: State, session: PolicySession | None, policy_
 
 
 def complete_step(after: State, frame: int = 5) -> Step:
-    """The record of a frame once the one after it has come."""
+    """The record of a frame once the next one has arrived."""
     tick = begin_tick()
     step = decide_step(tick, state(frame), policy(1.0))
     tick.complete(step, after, tick.observe(after).observation)
@@ -83,7 +83,9 @@ def complete_step(after: State, frame: int = 5) -> Step:
     ids=["at the sample", "a quarter late", "half a period late", "not at all"],
 )
 @pytest.mark.rules("H401")
-def test_the_applied_action_is_the_mixture_of_what_was_in_force(tau_us: int, applied_v: float, is_late: bool) -> None:
+def test_the_applied_action_is_the_mixture_of_the_commands_in_force(
+    tau_us: int, applied_v: float, is_late: bool
+) -> None:
     step = complete_step(state(6, u_start=(10_000,), u_end=(-20_000,), tau_us=tau_us))
     assert step.applied == pytest.approx((applied_v,))
     assert bool(step.flags & Flag.LATE) == is_late
@@ -104,7 +106,7 @@ def test_a_command_in_force_at_once_that_answers_an_older_frame_is_late() -> Non
     assert not complete_step(state(6, tau_us=0, answers=5)).flags & Flag.LATE
 
 
-def test_a_missing_command_leaves_the_one_before_it_and_a_valid_transition() -> None:
+def test_a_missing_command_keeps_the_previous_one_and_a_valid_transition() -> None:
     step = complete_step(state(6, u_start=(7_000,), u_end=(7_000,), tau_us=T_US, answers=4))
     assert step.applied == pytest.approx((0.7,))
     assert step.flags & Flag.LATE
@@ -123,13 +125,13 @@ def test_a_missing_command_leaves_the_one_before_it_and_a_valid_transition() -> 
     ],
     ids=["a frame was lost", "many were", "disarmed", "disarmed, safe output", "fault while armed", "fault"],
 )
-def test_what_was_not_observed_whole_is_marked_invalid_and_has_no_reward(after: State) -> None:
+def test_an_incompletely_observed_step_is_marked_invalid_and_has_no_reward(after: State) -> None:
     step = complete_step(after)
     assert step.flags & Flag.INVALID
     assert step.reward == 0.0
 
 
-def test_the_reward_is_that_of_the_state_after_and_the_action_applied() -> None:
+def test_the_reward_uses_the_next_state_and_the_applied_action() -> None:
     tick = begin_tick()
     step = decide_step(tick, state(5, (4000, 9000)), policy(3.0))
     after = state(6, (100, -2000), u_start=(30_000,), u_end=(-10_000,), tau_us=T_US // 4)
@@ -140,7 +142,7 @@ def test_the_reward_is_that_of_the_state_after_and_the_action_applied() -> None:
     assert step.reward == pytest.approx(-(50 * abs(abs(observation[0]) - math.pi) + abs(observation[1])))
 
 
-def test_a_state_outside_the_task_terminates_unless_it_was_not_observed_whole() -> None:
+def test_a_state_outside_the_task_terminates_unless_incompletely_observed() -> None:
     task = msgspec.structs.replace(PENDULUM.task, terminate={"velocity": (-5.0, 5.0)})
     tick = begin_tick(msgspec.structs.replace(PENDULUM, task=task))
     step = decide_step(tick, state(5), policy(0.0))
@@ -154,7 +156,7 @@ def test_a_state_outside_the_task_terminates_unless_it_was_not_observed_whole() 
 # -- episodes ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_record_of_an_episode_is_marked_and_ticks_are_counted_through() -> None:
+def test_the_first_record_of_an_episode_is_marked_and_ticks_are_numbered_continuously() -> None:
     tick = begin_tick()
     first, second = tick.observe(state(1)), tick.observe(state(2))
     tick.begin(2, Kind.EVAL, [])
@@ -172,7 +174,7 @@ def test_the_last_record_has_no_action_and_is_either_terminated_or_truncated(ter
     assert step.flags == Flag.FIRST | Flag.NO_ACTION | end
 
 
-def test_a_derived_velocity_spans_the_frames_that_were_missed_and_starts_anew_with_the_episode() -> None:
+def test_a_derived_velocity_spans_missed_frames_and_starts_over_with_the_episode() -> None:
     rig = msgspec.structs.replace(
         PENDULUM.rig,
         observations=(PENDULUM.rig.observations[0], Observation("velocity", "rad/s", -30, 30, derivative_of="angle")),
@@ -185,7 +187,7 @@ def test_a_derived_velocity_spans_the_frames_that_were_missed_and_starts_anew_wi
     assert tick.observe(state(100, (900, 0))).observation[1] == 0.0
 
 
-def test_the_previous_command_is_what_the_device_says_is_in_force() -> None:
+def test_the_previous_command_is_the_one_that_the_device_reports_in_force() -> None:
     rig = msgspec.structs.replace(PENDULUM.rig, previous_command=True)
     tick = begin_tick(msgspec.structs.replace(PENDULUM, rig=rig))
     assert tick.observe(state(1, (0, 100), u_start=(5,), u_end=(-12_345,))).observation == pytest.approx(
@@ -196,7 +198,7 @@ def test_the_previous_command_is_what_the_device_says_is_in_force() -> None:
 # -- decisions ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_policy_sees_the_observation_and_its_answer_goes_out_in_counts() -> None:
+def test_the_policy_sees_the_observation_and_its_answer_is_sent_in_counts() -> None:
     observations = []
 
     def answer(observation: npt.NDArray[np.float32]) -> tuple[float]:
@@ -220,7 +222,7 @@ def fail(observation: npt.NDArray[np.float32]) -> tuple[float]:
 
 
 @pytest.mark.parametrize("session", [policy(NAN), policy(math.inf), cast(PolicySession, FakePolicy(fail))])
-def test_a_policy_that_gives_no_number_or_fails_hands_over_to_the_fallback(session: PolicySession) -> None:
+def test_a_policy_that_fails_or_returns_a_non_finite_value_hands_over_to_the_fallback(session: PolicySession) -> None:
     step = decide_step(begin_tick(noise=[(1.0,)]), state(1, (0, 1000)), session)
     assert step.rule == Rule.FINITE
     assert not math.isfinite(step.policy[0]), "the record says what the policy wanted"
@@ -237,7 +239,7 @@ def test_noise_is_added_in_normalised_units_clipped_and_measured(action_v: float
     assert step.policy == (action_v,), "the policy's own action stays in the record"
 
 
-def test_a_random_level_takes_the_action_s_place_where_the_chance_is_below_epsilon() -> None:
+def test_a_random_level_replaces_the_action_if_the_draw_is_below_epsilon() -> None:
     process = EpsilonGreedy(amplitude=((1, 0.4),), near_envelope=NearEnvelope(start=1.0))
     config = msgspec.structs.replace(UNLIMITED, exploration=process)
     explorer = Explorer(config)
@@ -254,7 +256,7 @@ def test_a_random_level_takes_the_action_s_place_where_the_chance_is_below_epsil
     assert near_step.explored == (0.75,), "a gate lowers the probability"
 
 
-def test_the_gates_see_the_margin_of_the_tick_before_and_what_came_of_it() -> None:
+def test_the_gates_use_the_margin_of_the_previous_tick_and_its_outcome() -> None:
     process = OrnsteinUhlenbeck(amplitude=((1, 1.0),), near_envelope=NearEnvelope(start=1.0), back_off=BackOff())
     limits = Limits(envelope={"velocity": Envelope(low=-10, high=10)})
     config = msgspec.structs.replace(PENDULUM, exploration=process, limits=limits)
@@ -279,7 +281,7 @@ def test_the_gates_see_the_margin_of_the_tick_before_and_what_came_of_it() -> No
     assert explorer.amplitude(1.0) == (0.5,)
 
 
-def test_parameter_noise_explores_by_another_policy_and_measures_from_the_first() -> None:
+def test_parameter_noise_explores_with_another_policy_and_is_measured_from_the_first() -> None:
     config = msgspec.structs.replace(UNLIMITED, exploration=ParameterNoise(amplitude=((1, 0.5),)))
     explorer = Explorer(config)
     tick = Tick(config, explorer)
@@ -292,7 +294,7 @@ def test_parameter_noise_explores_by_another_policy_and_measures_from_the_first(
 
 
 @pytest.mark.parametrize(("own_answer", "other_answer"), [(NAN, 1.0), (1.0, NAN)])
-def test_parameter_noise_without_two_finite_answers_is_none(own_answer: float, other_answer: float) -> None:
+def test_parameter_noise_without_two_finite_answers_is_zero(own_answer: float, other_answer: float) -> None:
     config = msgspec.structs.replace(UNLIMITED, exploration=ParameterNoise())
     explorer = Explorer(config)
     tick = Tick(config, explorer)
@@ -310,7 +312,7 @@ def test_exploration_is_the_1_norm_over_all_actuators() -> None:
     assert step.exploration == pytest.approx(0.5 + 0.25 + 0.5 + 0.0, abs=1e-6)
 
 
-def test_each_step_has_its_own_noise_and_what_lies_beyond_has_none() -> None:
+def test_each_step_has_its_own_noise_and_steps_beyond_it_have_none() -> None:
     tick = begin_tick(UNLIMITED, [(0.1,), (-0.2,)])
     explored = [decide_step(tick, state(k), policy(0.0)).explored[0] for k in (1, 2, 3)]
     assert explored == pytest.approx([0.3, -0.6, 0.0])
@@ -322,7 +324,7 @@ def test_an_evaluation_has_no_noise() -> None:
 
 
 @given(st.lists(st.floats(width=32), min_size=1, max_size=8), st.lists(st.floats(-1, 1), max_size=8), COUNTS)
-def test_whatever_policies_want_commands_are_whole_counts_within_the_rig_s_limits(
+def test_commands_are_integer_counts_within_the_rigs_limits_for_any_policy(
     actions: list[float], noise: list[float], velocity: int
 ) -> None:
     tick = begin_tick(noise=[(x,) for x in noise])
@@ -346,7 +348,7 @@ def test_the_same_frames_lead_to_the_same_decisions() -> None:
     assert run() == run()
 
 
-def test_a_record_says_what_the_step_knew() -> None:
+def test_a_record_holds_what_the_step_knew() -> None:
     step = complete_step(state(6, u_start=(10_000,), u_end=(-20_000,), tau_us=100))
     step.t_mono_ns, step.stage_ns = -5, (1, 2, 3, 4, 5, 6, 7)
     raw = memoryview(bytearray(LAYOUT.size))
@@ -361,7 +363,7 @@ def test_a_record_says_what_the_step_knew() -> None:
     assert record["seq"] == 77
 
 
-def test_a_policy_sees_what_its_task_composes_and_the_record_says_so() -> None:
+def test_a_policy_sees_the_inputs_of_its_task_and_the_record_holds_them() -> None:
     inputs = (PolicyInput("angle", "sin"), PolicyInput("velocity", lag=1), PolicyInput("velocity", lag=2))
     config = msgspec.structs.replace(UNLIMITED, task=msgspec.structs.replace(UNLIMITED.task, inputs=inputs))
     policy_inputs: list[list[float]] = []

@@ -22,7 +22,7 @@ Alteration = Callable[[State], State]
 
 
 def alter_frames(bench: Bench, alter: Alteration, *, until_frame: int = 1 << 30) -> None:
-    """Have the device's frames altered on their way out."""
+    """Alter the device's frames on their way out."""
     rig = bench.config.rig
     layout = StateLayout(len(rig.sensors), len(rig.actuators))
     sample = bench.device.sample
@@ -54,7 +54,7 @@ EXTREMES: dict[str, Alteration] = {
 @pytest.mark.parametrize("lockstep", [True, False], ids=["lockstep", "paced"])
 @pytest.mark.parametrize("field", EXTREMES)
 @pytest.mark.rules("H609", "H633")
-def test_no_number_of_a_device_crashes_the_loop(
+def test_no_number_from_a_device_crashes_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str, lockstep: bool
 ) -> None:
     monkeypatch.setattr("onrig.runtime.control.frames._LOCKSTEP_LINK_SILENCE_NS", 1)
@@ -88,7 +88,7 @@ def fault_of_halted_run(bench: Bench) -> FaultName:
 
 
 @pytest.mark.rules("H622")
-def test_the_fault_bit_without_a_code_is_a_fault_that_waits_for_a_person(bench: Bench) -> None:
+def test_the_fault_bit_without_a_code_is_a_fault_that_waits_for_an_operator(bench: Bench) -> None:
     alter_frames(bench, lambda s: s._replace(status=s.status | Status.FAULT), until_frame=FIRST_ALTERED_FRAME + 3)
     assert fault_of_halted_run(bench) is FaultName.DEVICE_UNNAMED
     assert bench.transitions[-2:] == ["trip:fault", "expired:disconnected"]
@@ -102,7 +102,7 @@ def test_a_device_that_is_faulted_without_a_code_from_the_start_is_not_waited_fo
 
 
 @pytest.mark.rules("H629")
-def test_a_device_that_calls_another_output_its_safe_one_ends_the_run(bench: Bench) -> None:
+def test_a_device_that_declares_another_safe_output_ends_the_run(bench: Bench) -> None:
     alter_frames(
         bench,
         lambda s: s._replace(status=int(Status.SAFE), u_start=(30_000,), u_end=(30_000,)),
@@ -113,7 +113,7 @@ def test_a_device_that_calls_another_output_its_safe_one_ends_the_run(bench: Ben
 
 @pytest.mark.parametrize("lockstep", [True, False], ids=["lockstep", "paced"])
 @pytest.mark.rules("H202", "H629")
-def test_a_disarmed_device_whose_frames_show_another_output_is_never_called_safe(
+def test_a_disarmed_device_whose_frames_show_another_output_is_never_reported_safe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lockstep: bool
 ) -> None:
     bench = Bench(tmp_path, monkeypatch, lockstep=lockstep)
@@ -137,7 +137,7 @@ def test_a_device_at_twice_the_rate_ends_the_run(bench: Bench) -> None:
 
 
 @pytest.mark.rules("H625")
-def test_sensors_that_freeze_under_swinging_commands_wait_for_a_person(
+def test_sensors_that_freeze_under_swinging_commands_wait_for_an_operator(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = ("task.episode_s=6", "supervision.resume_timeout_s=0", "supervision.frozen_s=1")
@@ -154,7 +154,7 @@ def test_sensors_that_freeze_under_swinging_commands_wait_for_a_person(
 
 @pytest.mark.parametrize("phase", ["episode", "pause"])
 @pytest.mark.rules("H607", "H626")
-def test_a_hello_with_another_boot_id_is_a_restart_though_frames_flow(
+def test_a_hello_with_another_boot_id_is_a_restart_even_if_frames_continue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str
 ) -> None:
     bench = Bench(tmp_path, monkeypatch, lockstep=False)

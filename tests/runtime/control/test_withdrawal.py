@@ -40,11 +40,11 @@ def load_with_reaction(reaction: str | None, *, port: bool = False) -> RunConfig
         ("reduce", False, "reduce"),
     ],
 )  # fmt: skip
-def test_a_real_device_pauses_unless_told_otherwise(reaction: str | None, port: bool, expected: str) -> None:
+def test_a_real_device_pauses_by_default(reaction: str | None, port: bool, expected: str) -> None:
     assert withdrawal_reaction(load_with_reaction(reaction, port=port)) == expected
 
 
-def test_it_pauses_once_until_a_person_re_arms() -> None:
+def test_it_pauses_once_until_an_operator_rearms() -> None:
     board: dict[Word, int] = {Word.PROMISE_WITHDRAWN: 0}
     pauses, config = PauseRecorder(), load_with_reaction(None, port=True)
     watch = WithdrawalWatch(config, cast(Any, board), cast(Any, pauses), Explorer(config))
@@ -56,7 +56,7 @@ def test_it_pauses_once_until_a_person_re_arms() -> None:
     assert pauses.causes == [CAUSE]
 
 
-def test_it_goes_on_with_a_tenth_of_the_exploration() -> None:
+def test_it_continues_with_a_tenth_of_the_exploration() -> None:
     config = load_with_reaction("reduce")
     explorer, pauses = Explorer(config), PauseRecorder()
     watch = WithdrawalWatch(config, cast(Any, {Word.PROMISE_WITHDRAWN: 1}), cast(Any, pauses), explorer)

@@ -18,7 +18,7 @@ def book_trips(ledger: Ledger, trips: int) -> Ledger:
     return ledger
 
 
-def test_it_falls_from_the_warning_on_and_pauses_once_spent() -> None:
+def test_exploration_falls_from_the_warning_and_pauses_once_the_budget_is_spent() -> None:
     ledger = Ledger(Budgets(warn=0.5, session=Quota(trips=10)))
     factors = []
     for _ in range(10):
@@ -31,7 +31,7 @@ def test_it_falls_from_the_warning_on_and_pauses_once_spent() -> None:
     assert pause.cause == "10 of 10 used at exploration.budgets.session.trips"
 
 
-def test_an_episode_s_budget_is_whole_again_in_the_next() -> None:
+def test_the_budget_of_an_episode_is_restored_in_the_next() -> None:
     ledger = book_trips(Ledger(Budgets(episode=Quota(trips=2))), 2)
     pause = ledger.pause()
     assert pause is not None
@@ -40,7 +40,7 @@ def test_an_episode_s_budget_is_whole_again_in_the_next() -> None:
     assert (ledger.pause(), ledger.factor()) == (None, 1.0)
 
 
-def test_the_longest_pause_is_the_one_to_make() -> None:
+def test_the_longest_pause_applies() -> None:
     ledger = book_trips(Ledger(Budgets(episode=Quota(trips=2), hour=Quota(trips=2), session=Quota(trips=3))), 2)
     hour = ledger.pause()
     session = book_trips(ledger, 1).pause()
@@ -54,7 +54,7 @@ USES = st.lists(st.tuples(st.integers(0, 20 * MINUTE_US), st.floats(0, 5)), min_
 
 @settings(max_examples=60)
 @given(USES)
-def test_no_hour_has_more_than_its_budget_and_one_tick(uses: list[tuple[int, float]]) -> None:
+def test_no_hour_exceeds_its_budget_by_more_than_one_tick(uses: list[tuple[int, float]]) -> None:
     ledger, now, bookings = Ledger(Budgets(hour=Quota(energy_s=10.0))), 0, []
     for gap_us, energy_s in uses:
         ledger.advance(gap_us)
@@ -72,7 +72,7 @@ def test_no_hour_has_more_than_its_budget_and_one_tick(uses: list[tuple[int, flo
         assert used_within_hour < 10.0 + 1e-9
 
 
-def test_what_was_used_counts_for_an_hour_and_no_longer_than_a_minute_more() -> None:
+def test_usage_counts_for_an_hour_and_at_most_a_minute_more() -> None:
     ledger = book_trips(Ledger(Budgets(hour=Quota(trips=1))), 1)
     ledger.advance(HOUR_US)
     assert ledger.pause() is not None
@@ -80,7 +80,7 @@ def test_what_was_used_counts_for_an_hour_and_no_longer_than_a_minute_more() -> 
     assert ledger.pause() is None
 
 
-def test_a_budget_that_warns_of_nothing_is_waited_for_all_the_same() -> None:
+def test_a_budget_without_a_warning_is_still_waited_for() -> None:
     ledger = book_trips(Ledger(Budgets(warn=1.0, hour=Quota(trips=1))), 1)
     pause = ledger.pause()
     assert pause is not None
@@ -89,7 +89,7 @@ def test_a_budget_that_warns_of_nothing_is_waited_for_all_the_same() -> None:
     assert ledger.pause() is None
 
 
-def test_time_in_many_ticks_is_time_in_one_piece() -> None:
+def test_many_short_ticks_count_like_one_long_period() -> None:
     many_ticks, one_tick = (book_trips(Ledger(Budgets(hour=Quota(trips=5))), 3) for _ in range(2))
     for _ in range(36_600):
         many_ticks.advance(100_000)
@@ -116,7 +116,7 @@ def test_heat_lowers_the_amplitude_between_its_two_temperatures_and_pauses_at_th
 
 @settings(max_examples=40)
 @given(USES, USES)
-def test_a_restored_ledger_goes_on_as_the_one_that_was_saved(
+def test_a_restored_ledger_continues_like_the_saved_one(
     before: list[tuple[int, float]], after: list[tuple[int, float]]
 ) -> None:
     budgets = Budgets(hour=Quota(energy_s=40.0, wear_strokes=30.0), session=Quota(energy_s=100.0))
@@ -132,7 +132,7 @@ def test_a_restored_ledger_goes_on_as_the_one_that_was_saved(
         assert (first.state(), first.factor(), first.pause()) == (second.state(), second.factor(), second.pause())
 
 
-def test_without_budgets_there_is_nothing_to_watch() -> None:
+def test_without_budgets_nothing_is_monitored() -> None:
     ledger = Ledger(Budgets())
     assert not ledger.is_active
     assert (book_trips(ledger, 1000).factor(), ledger.pause()) == (1.0, None)

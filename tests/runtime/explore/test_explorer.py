@@ -62,7 +62,7 @@ def test_without_gates_signal_times_amplitude_is_the_noise_of_the_episode_bit_fo
 
 @settings(max_examples=60)
 @given(st.lists(TICKS, max_size=6))
-def test_gates_only_ever_take_away(episodes: list[list[tuple[float, bool, bool, float]]]) -> None:
+def test_gates_only_ever_reduce(episodes: list[list[tuple[float, bool, bool, float]]]) -> None:
     e, ungated = explorer(GATED), explorer(OrnsteinUhlenbeck())
     for number, ticks in enumerate(episodes, start=1):
         e.begin_episode(Kind.TRAIN, number)
@@ -81,7 +81,7 @@ def test_gates_only_ever_take_away(episodes: list[list[tuple[float, bool, bool, 
 
 @settings(max_examples=60)
 @given(st.lists(TICKS, max_size=5), st.lists(TICKS, min_size=1, max_size=4))
-def test_a_restored_explorer_goes_on_as_the_one_that_was_saved(
+def test_a_restored_explorer_continues_like_the_saved_one(
     before: list[list[tuple[float, bool, bool, float]]], after: list[list[tuple[float, bool, bool, float]]]
 ) -> None:
     schedule_over_steps = msgspec.structs.replace(GATED, over="steps", amplitude=((0, 1.0), (40, 0.2)))
@@ -134,7 +134,7 @@ def test_near_the_envelope_the_amplitude_follows_the_margin() -> None:
     assert [e.amplitude(m)[0] for m in (1.0, 0.5, 0.25, 0.0, math.nan)] == pytest.approx([1, 1, 0.6, 0.2, 0.2])
 
 
-def test_a_trip_backs_off_at_once_and_clean_episodes_return_step_by_step() -> None:
+def test_a_trip_backs_off_at_once_and_clean_episodes_restore_step_by_step() -> None:
     e = explorer(OrnsteinUhlenbeck(amplitude=((1, 1.0),), back_off=BackOff(factor=0.5, least=0.1, clean_episodes=2)))
     e.begin_episode(Kind.TRAIN, 1)
     for left in (0.5, 0.25, 0.125, 0.1, 0.1):
@@ -170,7 +170,7 @@ def test_no_budget_is_exceeded_by_more_than_the_tick_that_spent_it(volts: list[f
     assert used <= limit + (period_s if quantity == "energy_s" else 1.0) + 1e-12
 
 
-def test_effort_is_counted_from_the_safe_output_and_evaluation_wears_as_well() -> None:
+def test_effort_is_counted_from_the_safe_output_and_evaluation_counts_as_wear() -> None:
     budgets = Budgets(session=Quota(energy_s=1.0, wear_strokes=10.0))
     e = Explorer(msgspec.structs.replace(MAGMAN, exploration=OrnsteinUhlenbeck(budgets=budgets)))
     e.begin_episode(Kind.EVAL, 1)
@@ -182,7 +182,7 @@ def test_effort_is_counted_from_the_safe_output_and_evaluation_wears_as_well() -
     assert state["training_steps"] == 0
 
 
-def test_an_hour_s_driving_is_a_duty_cycle_that_waits_for_the_hour_to_pass() -> None:
+def test_the_hourly_driving_limit_is_a_duty_cycle_that_waits_for_the_hour_to_pass() -> None:
     e = explorer(NoExploration(budgets=Budgets(hour=Quota(driven_s=0.1))))  # five periods of 20 ms
     e.begin_episode(Kind.TRAIN, 1)
     for _ in range(4):
@@ -207,7 +207,7 @@ def test_lost_frames_count_as_time_under_command() -> None:
     assert state["budget.hour.energy_s"] == pytest.approx(0.08)
 
 
-def test_an_episode_s_spent_budget_ends_the_episode_and_asks_for_no_pause_before_the_next() -> None:
+def test_a_spent_episode_budget_ends_the_episode_and_requires_no_pause_before_the_next() -> None:
     e = explorer(OrnsteinUhlenbeck(budgets=Budgets(episode=Quota(trips=1))))
     e.begin_episode(Kind.TRAIN, 1)
     advance(e, tripped=True)
@@ -220,7 +220,7 @@ def test_an_episode_s_spent_budget_ends_the_episode_and_asks_for_no_pause_before
     assert e.pause is None
 
 
-def test_a_person_who_ends_an_endless_pause_grants_a_new_session() -> None:
+def test_an_operator_who_ends_an_endless_pause_grants_a_new_session() -> None:
     e = explorer(OrnsteinUhlenbeck(budgets=Budgets(session=Quota(trips=1))))
     e.begin_episode(Kind.TRAIN, 1)
     advance(e, tripped=True)
@@ -247,7 +247,7 @@ def test_the_temperature_is_read_from_the_sensor_of_that_name() -> None:
     assert e.pause is None
 
 
-def test_a_restraint_counts_from_the_next_episode_on_and_is_taken_back() -> None:
+def test_a_restraint_applies_from_the_next_episode_and_can_be_lifted() -> None:
     e = explorer(OrnsteinUhlenbeck(amplitude=((1.0, 0.8),)))
     e.begin_episode(Kind.TRAIN, 1)
     e.restrain(0.5)
@@ -259,13 +259,13 @@ def test_a_restraint_counts_from_the_next_episode_on_and_is_taken_back() -> None
     assert e.amplitude(1.0) == (0.8,)
 
 
-def test_a_restraint_is_no_part_of_what_a_resumed_run_goes_on_from() -> None:
+def test_a_restraint_is_not_part_of_the_state_of_a_resumed_run() -> None:
     e, unrestrained = explorer(GATED), explorer(GATED)
     e.restrain(0.5)
     assert e.state() == unrestrained.state()
 
 
-def test_a_resume_by_a_person_begins_a_new_session_and_leaves_the_hour_as_it_is() -> None:
+def test_a_resume_by_an_operator_begins_a_new_session_and_keeps_the_hour() -> None:
     budgets = Budgets(session=Quota(trips=1), hour=Quota(interventions=3))
     e = explorer(OrnsteinUhlenbeck(budgets=budgets))
     e.begin_episode(Kind.TRAIN, 1)

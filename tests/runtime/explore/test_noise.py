@@ -53,7 +53,7 @@ def contract() -> PolicyContract:
     return msgspec.structs.replace(CONTRACT, observations=signals)
 
 
-def test_random_levels_are_all_as_likely() -> None:
+def test_random_levels_are_equally_likely() -> None:
     process = EpsilonGreedy(levels=5)
     signal = np.array(unit_signal(process, stream(3, Role.EXPLORATION, 7), 4000, 1))
     assert signal.shape == (4000, signal_width(process, 1)) == (4000, 2)
@@ -74,7 +74,7 @@ def act(model: bytes, observation: list[float]) -> float:
 @settings(max_examples=20)
 @given(st.integers(0, 1000), st.lists(st.floats(-1, 1, width=32), min_size=2, max_size=2))
 def test_the_noise_is_that_of_the_network_on_normalised_inputs(seed: int, x: list[float]) -> None:
-    """The exporter folds the normalisation into the first layer: there, the same noise must mean the same."""
+    """The exporter folds the normalisation into the first layer: the same noise must have the same effect there."""
     weights = layers(seed)
     perturbed = perturbed_model(
         export_policy(weights, contract()), np.random.default_rng(seed), 0.1, CENTRE, HALF_RANGE
@@ -105,7 +105,7 @@ def test_the_same_stream_gives_the_same_bytes_and_only_weights_and_biases_change
             assert change.all()
 
 
-def test_a_matmul_with_an_added_bias_and_a_transposed_gemm_are_dense_layers_too() -> None:
+def test_a_matmul_with_an_added_bias_and_a_transposed_gemm_are_also_dense_layers() -> None:
     rng = np.random.default_rng(0)
     constants = {
         "w": rng.standard_normal((2, 5)).astype(np.float32),
@@ -133,7 +133,7 @@ def test_a_first_layer_that_is_stored_transposed_is_scaled_along_its_inputs() ->
     np.testing.assert_allclose(initializers["b"].astype(float), shift - CENTRE @ (noise / HALF_RANGE).T, rtol=1e-5)
 
 
-def test_a_model_without_weights_of_its_own_is_refused() -> None:
+def test_a_model_without_its_own_weights_is_refused() -> None:
     model = proto([node("Slice", ["observation", "s", "e", "a"], ["action"])], {"s": [0], "e": [1], "a": [1]})
     with pytest.raises(ModelRefused, match="found no Gemm or MatMul"):
         perturbed_model(model.SerializeToString(), np.random.default_rng(0), 0.1, *UNIT_RANGE)
@@ -152,7 +152,7 @@ def test_every_n_steps_the_scale_follows_the_distance(distances: list[list[float
     assert scale == AdaptiveScale(pytest.approx(0.5 * 1.1 if is_near else 0.5 / 1.1))  # type: ignore[arg-type]
 
 
-def test_the_scale_settles_where_the_action_is_as_far_off_as_wished() -> None:
+def test_the_scale_settles_at_the_target_distance_of_the_action() -> None:
     noise, scale = ParameterNoise(adapt_every=10, adaption=1.05), AdaptiveScale(0.2)
     model, rng = export_policy(layers(), contract()), np.random.default_rng(0)
     distances = []
@@ -186,7 +186,7 @@ def test_the_loop_gets_a_second_session_in_training_episodes_that_are_not_quiet(
     assert acting.model == policy().SerializeToString()
 
 
-def test_a_policy_that_cannot_be_perturbed_is_told_of_and_the_episode_goes_without(
+def test_a_policy_that_cannot_be_perturbed_is_reported_and_the_episode_has_no_noise(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     e = Explorer(msgspec.structs.replace(PENDULUM, exploration=ParameterNoise()))
@@ -202,15 +202,15 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(7)
 
 
-def test_the_process_obeys_its_equation_from_zero_on() -> None:
+def test_the_process_obeys_its_equation_starting_at_zero() -> None:
     u = ornstein_uhlenbeck(rng().standard_normal((50, 2)), gain=5.14, friction=0.3)
     noise = rng().standard_normal((50, 2))
     assert u[0].tolist() == [0.0, 0.0]
     np.testing.assert_allclose(u[1:], u[:-1] + 5.14 * noise[:-1] - 0.3 * u[:-1], atol=1e-12)
 
 
-def test_its_statistics_are_those_of_the_literal_reading() -> None:
-    """Read literally (docs/methods.md): std 7.2, 89 % of |u| above 1, lag-1 correlation 0.7, about 0.5 once clipped."""
+def test_its_statistics_match_the_literal_reading() -> None:
+    """Literal reading (docs/methods.md): std 7.2, 89 % of |u| above 1, lag-1 correlation 0.7, about 0.5 if clipped."""
     u = ornstein_uhlenbeck(rng().standard_normal((4000, 60)), gain=5.14, friction=0.3)[100:]
     clipped = np.clip(u, -1, 1)
 
@@ -224,7 +224,7 @@ def test_its_statistics_are_those_of_the_literal_reading() -> None:
     assert abs(np.corrcoef(u[:, 0], u[:, 1])[0, 1]) < 0.1, "each dimension on its own"
 
 
-def test_noise_of_a_policy_that_persists_is_standard_normal_in_every_step() -> None:
+def test_persistent_policy_noise_is_standard_normal_in_every_step() -> None:
     white, correlated = (
         np.array([unit_signal(process, stream(1, Role.EXPLORATION, i), 5, 2) for i in range(2000)])
         for process in (OwnNoise(), OwnNoise(friction=0.2))
@@ -239,7 +239,7 @@ def test_noise_of_a_policy_that_persists_is_standard_normal_in_every_step() -> N
 
 @pytest.mark.parametrize(("episode", "amplitude"), [(1, 1.0), (250, 0.5509), (500, 0.1), (2000, 0.1)])
 def test_the_amplitude_multiplies_the_clipped_noise(episode: int, amplitude: float) -> None:
-    """Scaled before the clip, 89 % of it would stay at full size whatever the amplitude (docs/methods.md)."""
+    """If scaled before the clip, 89 % of it would have full size whatever the amplitude (docs/methods.md)."""
     noise = np.array(episode_noise(OrnsteinUhlenbeck(), rng(), episode, 3000, DIMENSIONS))
     unscaled = np.array(episode_noise(OrnsteinUhlenbeck(), rng(), 1, 3000, DIMENSIONS))
     assert np.abs(noise).max() == pytest.approx(amplitude, abs=1e-4)
@@ -247,7 +247,7 @@ def test_the_amplitude_multiplies_the_clipped_noise(episode: int, amplitude: flo
     assert np.mean(np.abs(unscaled) == 1.0) == pytest.approx(0.89, abs=0.02)
 
 
-def test_an_episode_has_the_noise_of_its_own_stream_whoever_drew_before() -> None:
+def test_an_episode_has_the_noise_of_its_own_stream_regardless_of_earlier_draws() -> None:
     ou = OrnsteinUhlenbeck()
     first = episode_noise(ou, stream(1, Role.EXPLORATION, 9), 9, 20, DIMENSIONS[:2])
     episode_noise(ou, stream(1, Role.EXPLORATION, 8), 8, 20, DIMENSIONS[:2])
@@ -260,8 +260,8 @@ def test_without_exploration_the_noise_is_zero() -> None:
 
 
 @pytest.mark.parametrize("episode", [1, 7, 500])
-def test_the_streams_of_the_ou_process_are_what_they_have_always_been(episode: int) -> None:
-    """Spelled out here, so that no change of the code can move them: recorded runs replay bit for bit."""
+def test_the_streams_of_the_ou_process_are_unchanged(episode: int) -> None:
+    """Written out here, so that no change of the code can alter them: recorded runs replay bit for bit."""
     draws = 5.14 * np.random.default_rng(np.random.SeedSequence(3, spawn_key=(1, episode))).standard_normal((200, 2))
     u, expected = np.zeros(2), []
     amplitude = 1.0 if episode == 1 else 1.0 + (0.1 - 1.0) * (episode - 1) / (500 - 1)
@@ -292,13 +292,13 @@ def test_each_actuator_has_the_amplitude_of_its_own_schedule() -> None:
     assert noise.tolist() == [0.5, 0.25]
 
 
-def test_a_quiet_episode_has_no_noise_and_moves_nobody_elses() -> None:
+def test_a_quiet_episode_has_no_noise_and_does_not_shift_other_episodes() -> None:
     always_noisy, quiet = OrnsteinUhlenbeck(), OrnsteinUhlenbeck(quiet=Quiet(every=3))
     assert episode_noise(quiet, rng(), 3, 5, DIMENSIONS[:1]) == [(0.0,)] * 5
     assert episode_noise(quiet, rng(), 4, 5, DIMENSIONS[:1]) == episode_noise(always_noisy, rng(), 4, 5, DIMENSIONS[:1])
 
 
-def test_parameter_noise_is_no_signal() -> None:
+def test_parameter_noise_is_not_a_signal() -> None:
     assert unit_signal(ParameterNoise(), rng(), 5, 1) == []
     with pytest.raises(ValueError, match="depends on the policy"):
         episode_noise(ParameterNoise(), rng(), 1, 5, DIMENSIONS[:1])

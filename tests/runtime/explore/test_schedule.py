@@ -39,7 +39,9 @@ POINTS = st.lists(
 
 
 @given(POINTS, st.floats(-2000, 2000))
-def test_a_schedule_meets_its_points_and_is_linear_between_them(points: list[tuple[float, float]], x: float) -> None:
+def test_a_schedule_passes_through_its_points_and_is_linear_between_them(
+    points: list[tuple[float, float]], x: float
+) -> None:
     points = sorted(points)
     assert [interpolate(points, position) for position, _ in points] == pytest.approx([y for _, y in points])
     value = interpolate(points, x)
@@ -53,13 +55,13 @@ def test_a_schedule_meets_its_points_and_is_linear_between_them(points: list[tup
             assert value == pytest.approx(y0 + (x - x0) / (x1 - x0) * (y1 - y0), abs=1e-9)
 
 
-def test_the_schedule_of_the_paper_goes_from_1_at_episode_1_to_a_tenth_at_500() -> None:
+def test_the_schedule_of_the_paper_runs_from_1_at_episode_1_to_a_tenth_at_500() -> None:
     (amplitude,) = schedules(OrnsteinUhlenbeck().amplitude, ["voltage"])
     assert [interpolate(amplitude, e) for e in (1, 500, 501, 3000)] == pytest.approx([1.0, 0.1, 0.1, 0.1])
     assert interpolate(amplitude, 250.5) == pytest.approx(0.55)
 
 
-def test_one_schedule_is_everybodys_and_a_mapping_gives_each_its_own() -> None:
+def test_one_schedule_applies_to_all_actuators_and_a_mapping_to_each() -> None:
     shared, low = ((1.0, 1.0),), ((1.0, 0.5),)
     assert schedules(shared, ["a", "b"]) == (shared, shared)
     by_actuator: dict[str, Points] = {"b": low, "a": shared}
@@ -69,7 +71,9 @@ def test_one_schedule_is_everybodys_and_a_mapping_gives_each_its_own() -> None:
 
 
 @given(st.integers(2, 9), st.data())
-def test_so_many_of_every_n_episodes_are_quiet_and_the_first_is_not(period: int, data: st.DataObject) -> None:
+def test_the_configured_number_of_every_n_episodes_are_quiet_but_not_the_first(
+    period: int, data: st.DataObject
+) -> None:
     quiet = Quiet(every=period, episodes=data.draw(st.integers(1, period - 1)))
     first = data.draw(st.integers(0, 50)) * period + 1
     flags = [is_quiet(quiet, e) for e in range(first, first + period)]
@@ -109,14 +113,14 @@ def test_attenuation_rises_with_the_margin_from_the_floor_to_one(gate: NearEnvel
     assert attenuation(gate, 0.0) == gate.floor
 
 
-def test_a_margin_that_is_negative_or_no_number_leaves_the_floor() -> None:
+def test_a_negative_or_nan_margin_gives_the_floor() -> None:
     gate = NearEnvelope(start=0.5, floor=0.25)
     assert [attenuation(gate, m) for m in (-1.0, -math.inf, math.nan)] == [0.25] * 3
     assert attenuation(gate, 0.25) == 0.625
 
 
 @given(BACK_OFFS, st.lists(st.booleans(), max_size=60))
-def test_back_off_falls_with_every_trip_and_rises_with_clean_episodes_alone(
+def test_back_off_falls_with_every_trip_and_rises_only_with_clean_episodes(
     b: BackOff, tripped_episodes: list[bool]
 ) -> None:
     back_off = BackOffState()
@@ -147,7 +151,7 @@ def test_the_return_takes_k_clean_episodes_for_each_step_and_ends_at_one(b: Back
     assert back_off_factor(b, back_off) == 1.0
 
 
-def test_a_trip_starts_the_count_of_clean_episodes_anew() -> None:
+def test_a_trip_resets_the_count_of_clean_episodes() -> None:
     b = BackOff(factor=0.5, least=0.1, clean_episodes=3)
     back_off = back_off_once(b, BackOffState())
     back_off = count_clean_episode(b, count_clean_episode(b, back_off))
@@ -156,7 +160,7 @@ def test_a_trip_starts_the_count_of_clean_episodes_anew() -> None:
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(1e-3, 1e5), UNIT)
-def test_room_shrinks_with_use_from_the_warning_on_and_is_nothing_once_spent(
+def test_room_shrinks_with_use_from_the_warning_and_is_zero_once_spent(
     a: float, b: float, limit: float, warn: float
 ) -> None:
     low, high = sorted((a, b))

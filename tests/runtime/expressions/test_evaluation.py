@@ -1,4 +1,4 @@
-"""Floats and arrays give the same bits; what is not finite is defined for both."""
+"""Floats and arrays give the same bits; non-finite results are defined for both."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def conditions(draw: st.DrawFn, depth: int = 3) -> str:
 
 
 def bits(values: Sequence[float] | NDArray[np.float64]) -> list[int]:
-    """Bits of float64 values; all NaN are alike."""
+    """Bits of float64 values; all NaN are equal."""
     array = np.array(values, np.float64)
     array[np.isnan(array)] = math.nan
     bit_patterns: list[int] = array.view(np.int64).tolist()
@@ -74,7 +74,7 @@ def evaluate_rows(text: str, table: Sequence[Sequence[float]], *, condition: boo
 
 
 def evaluate_together(text: str, table: Sequence[Sequence[float]], *, condition: bool = False) -> list[float]:
-    """The same from arrays."""
+    """The same, computed with arrays."""
     array = np.array(table)
     outcome = evaluate_batch(parse(text, NAMES, condition=condition), lambda slot: array[:, slot])
     values = np.broadcast_to(np.asarray(outcome.value, np.float64), len(table))
@@ -86,7 +86,7 @@ def evaluate_together(text: str, table: Sequence[Sequence[float]], *, condition:
 def test_floats_and_arrays_agree_bit_for_bit(text: str, table: list[tuple[float, ...]]) -> None:
     try:
         parse(text, NAMES)
-    except ExpressionError:  # more operations than are allowed
+    except ExpressionError:  # more operations than allowed
         return
     assert bits(evaluate_rows(text, table)) == bits(evaluate_together(text, table))
 
@@ -120,13 +120,13 @@ def test_conditions_of_floats_and_arrays_agree(text: str, table: list[tuple[floa
         ("min(log(y), 1)", math.nan),
     ],
 )
-def test_what_is_not_finite_is_defined(text: str, expected: float) -> None:
+def test_non_finite_results_are_defined(text: str, expected: float) -> None:
     table = [(0.0, -1.0, 1e300)]
     assert bits(evaluate_rows(text, table)) == bits(evaluate_together(text, table)) == bits([expected])
 
 
 @pytest.mark.parametrize("text", ["1 / x > 0", "not log(y) > 0", "x == 0 or log(y) < 1", "x > 1 and log(y) < 1"])
-def test_a_comparison_of_what_is_not_finite_has_no_answer(text: str) -> None:
+def test_a_comparison_with_a_non_finite_value_has_no_answer(text: str) -> None:
     with pytest.raises(UndefinedValueError):
         compile_scalar(parse(text, NAMES, condition=True))((0.0, -1.0, 1.0))
     assert math.isnan(evaluate_together(text, [(0.0, -1.0, 1.0)], condition=True)[0])

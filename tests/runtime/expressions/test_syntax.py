@@ -1,4 +1,4 @@
-"""The grammar: what it takes, and that hostile text is refused at its place, quickly and without being run."""
+"""The grammar: what it accepts, and that hostile text is refused at its place, quickly and without being executed."""
 
 from __future__ import annotations
 
@@ -103,19 +103,19 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("text", "line", "column", "message"), REFUSED)
-def test_what_is_wrong_is_said_with_its_line_and_column(text: str, line: int, column: int, message: str) -> None:
+def test_problems_are_reported_with_line_and_column(text: str, line: int, column: int, message: str) -> None:
     with pytest.raises(ExpressionError) as error:
         parse(text, NAMES)
     assert str(error.value).startswith(f"line {line}, column {column} of the expression: ")
     assert message in str(error.value)
 
 
-def test_a_number_is_no_condition() -> None:
+def test_a_number_is_not_a_condition() -> None:
     with pytest.raises(ExpressionError, match="expected a condition"):
         parse("angle", NAMES, condition=True)
 
 
-def test_a_name_of_two_things_is_refused_where_it_is_used() -> None:
+def test_an_ambiguous_name_is_refused_where_it_is_used() -> None:
     assert parse("angle", ["voltage", "angle", "voltage"]).slot == 1
     with pytest.raises(ExpressionError, match=r"column 5 .*'voltage' is both an observation and an actuator"):
         parse("1 + voltage", ["voltage", "angle", "voltage"])
@@ -159,7 +159,7 @@ POSITION_PATTERN = re.compile(r"line (\d+), column (\d+) of the expression: \S")
 
 
 def refusal_message(text: str, condition: bool) -> str:
-    """What is said of a text that is no expression; otherwise it is compiled."""
+    """Message for a text that is not an expression; otherwise it is compiled."""
     try:
         node = parse(text, NAMES, condition=condition)
     except ExpressionError as error:

@@ -1,6 +1,6 @@
 """Damaged messages for both ends of the link.
 
-Whatever arrives, the rig answers or drops it, its memory of experiences is unchanged, and its process does not grow.
+The rig answers or drops every message, its memory of experiences is unchanged, and its process does not grow.
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ _EXTREME_VALUES: Final[tuple[object, ...]] = (
 )
 _CAPACITY: Final = 200
 _WARM_UP_FRACTION: Final = 0.2
-"""Share of the mutations after which the process has grown to its size."""
+"""Share of the mutations after which the process has grown to its final size."""
 
 
 class FuzzResult(NamedTuple):
-    """What came of the mutations of one type of message."""
+    """Outcome of the mutations of one type of message."""
 
     kind: str
     n_mutations: int
     n_refused: int
-    """Answered with a refusal, or dropped as no message at all."""
+    """Number answered with a refusal or dropped as invalid."""
     grown_bytes: int
-    """Of the process, from a fifth of the mutations on."""
+    """Growth of the process, after a fifth of the mutations."""
 
 
 def requests(model: bytes) -> list[tuple[RequestMessage, list[bytes]]]:
-    """One sound request of each type, with its payloads."""
+    """One valid request of each type, with its payloads."""
     errors = [np.arange(8, dtype="<i8"), np.ones(8, "<u4"), np.linspace(0, 1, 16).astype("<f4")]
     payloads: dict[type, list[bytes]] = {Feedback: [e.tobytes() for e in errors], Offer: [model]}
     return [(request, payloads.get(type(request), [])) for request in REQUESTS]
 
 
 def damage_frames(frames: Sequence[bytes], rng: random.Random) -> list[bytes]:
-    """Return the frames of a message with some harm done to them."""
+    """Return the frames of a message with some damage."""
     out = list(frames)
     for _ in range(rng.randint(1, 3)):
         k = rng.randrange(len(out)) if out else 0
@@ -100,7 +100,7 @@ def _damage_bytes(data: bytes, rng: random.Random) -> bytes:
 
 
 def _replace_header_value(data: bytes, rng: random.Random) -> bytes:
-    """Put an extreme where a field of a header stands."""
+    """Write an extreme value into a field of a header."""
     try:
         fields = msgspec.msgpack.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -115,7 +115,7 @@ def _replace_header_value(data: bytes, rng: random.Random) -> bytes:
 
 
 def fuzz_rig(n_mutations: int, seed: int, folder: Path, model: bytes) -> Iterator[FuzzResult]:
-    """Send ``n_mutations`` damaged messages of each type to a rig's end; raises what it lets through."""
+    """Send ``n_mutations`` damaged messages of each type to a rig's end; raises errors that the rig does not handle."""
     config = with_memory(load_run("pendulum"), "TDE(1.0)[Uniform]", _CAPACITY)
     ticket = Ticket(b"\x00peer", b"00000001")
     with RigEnd(config, folder) as end:
@@ -140,7 +140,7 @@ def fuzz_rig(n_mutations: int, seed: int, folder: Path, model: bytes) -> Iterato
 
 
 def fuzz_learner(n_mutations: int, seed: int) -> Iterator[FuzzResult]:
-    """Give ``n_mutations`` damaged replies of each type to a learner's end; raises what it lets through."""
+    """Send ``n_mutations`` damaged replies of each type to a learner's end; raises errors that it does not handle."""
     config = with_memory(load_run("pendulum"), "FIFO[Uniform]", _CAPACITY)
     for reply in REPLIES:
         rng = random.Random(f"{seed} {type(reply).__name__}")

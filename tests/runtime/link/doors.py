@@ -16,7 +16,7 @@ PATIENCE_S = 60.0
 
 
 class AcceptingRig:
-    """Accepts whatever it is asked, and keeps the keys of those who ask."""
+    """Accepts every request, and records the keys of its senders."""
 
     def __init__(self, folder: Path, keys: RigKeys | None, host: str = "127.0.0.1") -> None:
         access = TcpAccess(TcpEndpoint(host, 0), keys)

@@ -14,13 +14,13 @@ _CHUNK_BYTES = 65_536
 
 
 class RawPeer:
-    """One connection over tcp without keys; a context.  OSError where the rig is silent."""
+    """One connection over tcp without keys; context manager.  OSError if the rig is silent."""
 
     def __init__(self, endpoint: TcpEndpoint) -> None:
         self._line = socket.create_connection(on_loopback(endpoint), CONNECT_TIMEOUT_S)
         self._line.sendall(greeting() + READY)
         answer = b""
-        while b"READY" not in answer and (data := self._line.recv(_CHUNK_BYTES)):  # ZeroMQ takes no message before that
+        while b"READY" not in answer and (data := self._line.recv(_CHUNK_BYTES)):  # ZeroMQ accepts no earlier message
             answer += data
         self._line.setblocking(False)
         self._n_requests = 0
@@ -40,7 +40,7 @@ class RawPeer:
         self._line.setblocking(False)
 
     def flood(self, size: int, max_bytes: int, seconds: float) -> int:
-        """Send frames of ``size`` bytes of one message that never ends; how many bytes were taken.
+        """Send frames of ``size`` bytes of one endless message; returns the number of bytes accepted.
 
         Stops at ``max_bytes``, after ``seconds``, or where the rig hangs up.
         """

@@ -1,4 +1,4 @@
-"""One sound message of each type."""
+"""One valid message of each type."""
 
 from __future__ import annotations
 

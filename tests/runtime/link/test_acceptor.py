@@ -1,4 +1,4 @@
-"""Hostile tcp peers: a listed learner still gets in, and the process stays small."""
+"""Hostile tcp peers: a listed learner still gets in, and the process remains small."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def count_descriptors() -> int:
 
 
 def attach_until(condition: Callable[[], bool], rig: AcceptingRig) -> None:
-    """Ask the rig, which takes its time, until something holds."""
+    """Poll the slow rig until a condition holds."""
     for _ in range(1000):
         if condition():
             return
@@ -66,7 +66,7 @@ def attach_until(condition: Callable[[], bool], rig: AcceptingRig) -> None:
     [(b"", MAX_SILENT_PER_ADDRESS), (greeting(b"CURVE")[:11], MAX_SEATS_PER_ADDRESS + MAX_WAITING)],
     ids=["idle", "slow"],
 )
-def test_a_learner_on_the_list_gets_in_past_hundreds_that_never_say_who_they_are(
+def test_a_listed_learner_gets_in_past_hundreds_of_connections_that_never_identify_themselves(
     socket_folder: Path, keys: Path, learner_keys: LearnerKeys, first_bytes: bytes, max_kept: int
 ) -> None:
     with AcceptingRig(socket_folder, load_rig_keys(keys)) as rig:
@@ -75,7 +75,7 @@ def test_a_learner_on_the_list_gets_in_past_hundreds_that_never_say_who_they_are
         with Crowd(endpoint, CROWD_SIZE, first=first_bytes, source="127.0.0.3") as crowd:
             assert can_attach(rig.endpoint, learner_keys), "from another address than the crowd's"
             crowd.trickle(b"\0")
-            attach_until(lambda: crowd.left() <= max_kept, rig)
+            attach_until(lambda: crowd.n_open() <= max_kept, rig)
             assert count_descriptors() - before < CROWD_SIZE + max_kept + 2 * MAX_SEATS_PER_ADDRESS + 20, (
                 "its own are few"
             )
@@ -88,10 +88,10 @@ def test_a_learner_on_the_list_gets_in_past_hundreds_that_never_say_who_they_are
 
 
 @pytest.mark.parametrize("encrypted", [True, False])
-def test_a_learner_gets_in_past_a_crowd_that_returns(
+def test_a_learner_gets_in_past_a_returning_crowd(
     socket_folder: Path, keys: Path, learner_keys: LearnerKeys, encrypted: bool
 ) -> None:
-    """40 connections from its own address that begin their handshake and are reopened whenever they are ended."""
+    """40 connections from its own address that begin their handshake and are reopened whenever they are closed."""
     first_bytes, presented_keys = (HELLO_BEGUN, learner_keys) if encrypted else (READY_BEGUN, None)
     with (
         AcceptingRig(socket_folder, load_rig_keys(keys) if encrypted else None) as rig,
@@ -101,7 +101,7 @@ def test_a_learner_gets_in_past_a_crowd_that_returns(
         assert can_attach(rig.endpoint, presented_keys)
 
 
-def test_connections_that_greet_and_hang_up_leave_the_line_to_others(socket_folder: Path) -> None:
+def test_connections_that_greet_and_hang_up_leave_room_for_others(socket_folder: Path) -> None:
     with (
         AcceptingRig(socket_folder, None) as rig,
         ReturningCrowd(parse_tcp(rig.endpoint), 40, greeting(), seconds=60.0),
@@ -112,7 +112,7 @@ def test_connections_that_greet_and_hang_up_leave_the_line_to_others(socket_fold
         assert can_attach(rig.endpoint, None)
 
 
-def test_a_peer_that_sends_garbage_is_ended_at_once_and_counted(socket_folder: Path) -> None:
+def test_a_peer_that_sends_garbage_is_disconnected_at_once_and_counted(socket_folder: Path) -> None:
     with AcceptingRig(socket_folder, None) as rig:
         garbled(parse_tcp(rig.endpoint), 300, 1)
         assert can_attach(rig.endpoint, None)
@@ -120,18 +120,20 @@ def test_a_peer_that_sends_garbage_is_ended_at_once_and_counted(socket_folder: P
         assert n_shed["no learner"] > 100
 
 
-def test_a_peer_that_asks_nothing_is_ended_after_a_while(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_sends_no_request_is_disconnected_after_a_while(
+    socket_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert HANDSHAKE_TIMEOUT_S > 1
     monkeypatch.setattr("onrig.runtime.link.pending.HANDSHAKE_TIMEOUT_S", 0.05)
     with AcceptingRig(socket_folder, None) as rig, Crowd(parse_tcp(rig.endpoint), 3, first=greeting()) as crowd:
-        attach_until(lambda: crowd.left() == 0, rig)
+        attach_until(lambda: crowd.n_open() == 0, rig)
         assert [(group.reason, group.n_connections) for group in rig.server.take_shed_connections()] == [
             ("no request", 3)
         ]
 
 
 @pytest.mark.parametrize("size", [0, 40, MIB, 4 * MIB])
-def test_a_message_without_end_makes_the_rig_grow_by_no_more_than_is_said(
+def test_an_endless_message_does_not_grow_the_rig_beyond_its_bound(
     socket_folder: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("onrig.runtime.link.pending.INCOMPLETE_MESSAGE_TIMEOUT_S", 0.3)
@@ -146,7 +148,7 @@ def test_a_message_without_end_makes_the_rig_grow_by_no_more_than_is_said(
         assert shed_connections in ("an incomplete message", "too many frames without a complete message")
 
 
-def test_many_such_messages_share_one_bound(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_endless_messages_share_one_bound(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onrig.runtime.link.pending.INCOMPLETE_MESSAGE_TIMEOUT_S", 2.0)
     with AcceptingRig(socket_folder, None) as rig, contextlib.ExitStack() as stack:
         endpoint = parse_tcp(rig.endpoint)
@@ -159,7 +161,7 @@ def test_many_such_messages_share_one_bound(socket_folder: Path, monkeypatch: py
         assert can_attach(rig.endpoint, None), "another learner waits until they are ended, and gets in"
 
 
-def test_a_peer_that_asks_and_does_not_read_makes_the_rig_grow_by_one_answer(
+def test_a_peer_that_sends_requests_and_does_not_read_grows_the_rig_by_one_answer(
     socket_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     payload = bytes(8 * MIB)
@@ -178,7 +180,7 @@ def test_a_peer_that_asks_and_does_not_read_makes_the_rig_grow_by_one_answer(
         assert resident_bytes() - before < 64 * MIB
 
 
-def test_who_has_entered_and_is_silent_gives_way_where_there_are_too_many(socket_folder: Path) -> None:
+def test_an_admitted_silent_peer_makes_room_when_there_are_too_many(socket_folder: Path) -> None:
     with AcceptingRig(socket_folder, None) as rig, contextlib.ExitStack() as stack:
         endpoint = parse_tcp(rig.endpoint)
         for n in range(MAX_INSIDE_PER_ADDRESS + 8):
@@ -194,7 +196,7 @@ def test_who_has_entered_and_is_silent_gives_way_where_there_are_too_many(socket
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
-def test_a_learner_that_behaves_is_never_ended_however_much_it_sends(
+def test_a_well_behaved_learner_is_never_disconnected_however_much_it_sends(
     socket_folder: Path, keys: Path, learner_keys: LearnerKeys, encrypted: bool
 ) -> None:
     with AcceptingRig(socket_folder, load_rig_keys(keys) if encrypted else None) as rig:
@@ -210,7 +212,7 @@ def test_a_learner_that_behaves_is_never_ended_however_much_it_sends(
         assert all(connection.bytes_in_flight < 10_000 for connection in acceptor._connections_by_name.values())
 
 
-def test_what_breaks_the_acceptor_is_no_secret(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_the_acceptor_is_reported(socket_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(self: ConnectionAcceptor, listener: object, now_s: float) -> None:
         raise RuntimeError("the acceptor broke")
 
@@ -227,7 +229,7 @@ def test_what_breaks_the_acceptor_is_no_secret(socket_folder: Path, monkeypatch:
     rig.server.close()
 
 
-def test_an_endpoint_may_be_every_interface_one_by_name_or_ipv6() -> None:
+def test_an_endpoint_may_be_all_interfaces_one_by_name_or_ipv6() -> None:
     for host, presented_keys in (
         ("*", "tcp://0.0.0.0:"),
         ("lo", "tcp://127.0.0.1:"),
@@ -250,7 +252,7 @@ def test_an_endpoint_may_be_every_interface_one_by_name_or_ipv6() -> None:
         ("[::1]", "127.0.0.1", False),
     ],
 )
-def test_a_name_is_all_of_its_addresses_and_another_address_is_reported(
+def test_a_name_covers_all_of_its_addresses_and_another_address_is_reported(
     socket_folder: Path, listen_host: str, destination: str, is_accepted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not has_ipv6_loopback():

@@ -59,7 +59,7 @@ def client(endpoint: str) -> Iterator[LinkClient]:
     client.close()
 
 
-def test_a_question_gets_its_answer_and_payloads(endpoint: str, client: LinkClient) -> None:
+def test_a_request_gets_its_reply_and_payloads(endpoint: str, client: LinkClient) -> None:
     rig = Rig(endpoint, [[b"ID", encode(Rows(1, 2, 3)), b"rows"]], [ACCEPTED])
     assert client.ask(Pull(0, 0), b"payload") == (Rows(1, 2, 3), [b"rows"])
     assert client.ask(Attach()) == (Accepted(), [])
@@ -69,7 +69,7 @@ def test_a_question_gets_its_answer_and_payloads(endpoint: str, client: LinkClie
     assert client.n_retries == 0
 
 
-def test_an_answer_to_another_question_is_not_taken_for_this_one(endpoint: str, client: LinkClient) -> None:
+def test_a_reply_to_another_request_is_ignored(endpoint: str, client: LinkClient) -> None:
     rig = Rig(endpoint, [[b"other-id", encode(Refused("late"))], ACCEPTED])
     assert client.ask(Attach())[0] == Accepted()
     rig.close()
@@ -82,7 +82,7 @@ def test_a_refusal_is_raised_with_its_reason(endpoint: str, client: LinkClient) 
     rig.close()
 
 
-def test_a_lost_question_is_asked_again_under_the_same_id(
+def test_a_lost_request_is_repeated_under_the_same_id(
     endpoint: str, client: LinkClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_module, "RETRY_INTERVAL_MS", 0)
@@ -98,19 +98,19 @@ def test_a_rig_that_does_not_answer_is_given_up(client: LinkClient) -> None:
         client.ask(Attach(), timeout_s=0.0)
 
 
-def test_an_endpoint_that_cannot_be_one_is_told() -> None:
+def test_an_invalid_endpoint_is_reported() -> None:
     with pytest.raises(LinkClosed, match="cannot connect: File name too long"):
         LinkClient(f"ipc:///{'n' * 120}", lambda: False)
 
 
-def test_asking_ends_when_the_process_is_to_stop(endpoint: str) -> None:
+def test_asking_ends_when_the_process_must_stop(endpoint: str) -> None:
     client = LinkClient(endpoint, lambda: True)
     with pytest.raises(LinkClosed, match="asked to stop"):
         client.ask(Attach())
     client.close()
 
 
-def test_a_question_put_before_the_rig_is_there_is_answered_once_it_is(endpoint: str, client: LinkClient) -> None:
+def test_a_request_sent_before_the_rig_exists_is_answered_once_it_does(endpoint: str, client: LinkClient) -> None:
     answers = []
     thread = threading.Thread(target=lambda: answers.append(client.ask(Attach())[0]))
     thread.start()
@@ -121,7 +121,7 @@ def test_a_question_put_before_the_rig_is_there_is_answered_once_it_is(endpoint:
 
 
 class Clock:
-    """Stands in for ``time``; goes on when the client waits."""
+    """Replaces ``time``; advances when the client waits."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -133,7 +133,7 @@ class Clock:
 def times_of_requests(
     client: LinkClient, clock: Clock, monkeypatch: pytest.MonkeyPatch, *, until_s: float
 ) -> list[float]:
-    """When a question is put to a rig that never answers, in seconds from the first time on."""
+    """Times at which a request is sent to a rig that never answers, in seconds from the first."""
     monkeypatch.setattr(client_module, "time", clock)
     times_s: list[float] = []
     start_s = clock.now_s
@@ -155,7 +155,7 @@ def times_of_requests(
     return times_s
 
 
-def test_a_question_is_repeated_ever_less_often_and_given_up_after_a_minute(
+def test_a_request_is_repeated_at_growing_intervals_and_given_up_after_a_minute(
     client: LinkClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
@@ -163,14 +163,14 @@ def test_a_question_is_repeated_ever_less_often_and_given_up_after_a_minute(
     assert clock.now_s == pytest.approx(1060, abs=0.2)
 
 
-def test_a_learner_told_so_asks_for_ever(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_learner_may_be_configured_to_ask_for_ever(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     client = LinkClient(endpoint, lambda: False, patience_s=math.inf)
     times_s = times_of_requests(client, Clock(), monkeypatch, until_s=5000)
     assert times_s[-1] > 4980
     client.close()
 
 
-def test_what_is_no_answer_is_not_taken_for_one(endpoint: str, client: LinkClient) -> None:
+def test_an_invalid_reply_is_ignored(endpoint: str, client: LinkClient) -> None:
     rig = Rig(endpoint, [[b"ID", b"\xc1 no reply"]])
     with pytest.raises(LinkClosed, match="sent an invalid reply"):
         client.ask(Attach())
@@ -185,7 +185,7 @@ def test_a_refusal_keeps_its_code(endpoint: str, client: LinkClient) -> None:
     rig.close()
 
 
-def test_a_goodbye_arrives_though_nobody_waits_for_its_answer(endpoint: str) -> None:
+def test_a_goodbye_arrives_even_if_its_sender_does_not_wait(endpoint: str) -> None:
     client = LinkClient(endpoint, lambda: False)
     rig = Rig(endpoint, [ACCEPTED], [ACCEPTED])
     client.ask(Attach())

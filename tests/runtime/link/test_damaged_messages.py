@@ -1,4 +1,4 @@
-"""Damaged messages of every type, quickly; `make study` sends a hundred thousand of each."""
+"""Damaged messages of every type, a few of each; `make study` sends a hundred thousand of each."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def test_no_damaged_reply_harms_the_learner(n_mutations: int) -> None:
     check(list(fuzz_learner(n_mutations, 1)), REPLY_TYPES, n_mutations)
 
 
-def test_the_fuzzer_notices_a_rig_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fuzzer_detects_a_rig_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onrig.runtime.replay.learners.feedback.MAX_FEEDBACK_EXPERIENCES", "no number")
     with pytest.raises(TypeError):
         list(fuzz_rig(50, 1, tmp_path, b""))
 
 
-def test_damage_is_damage_and_the_same_for_the_same_seed() -> None:
+def test_damage_changes_the_message_and_is_the_same_for_the_same_seed() -> None:
     frames = [encode(message) for message in (*REQUESTS, *REPLIES)]
     assert len(frames) == len(REQUEST_TYPES) + len(REPLY_TYPES)
     first, repeated = ([damage_frames(frames, random.Random(n)) for n in range(200)] for _ in range(2))

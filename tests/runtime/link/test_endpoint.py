@@ -25,7 +25,7 @@ from onrig.runtime.run_loading import load_run
         ("tcp://[fe80::1%eth0]:5555", "[fe80::1%eth0]", 5555, False),
     ],
 )
-def test_an_endpoint_is_read_and_known_to_be_of_this_machine_or_not(
+def test_an_endpoint_is_parsed_and_classified_as_local_or_not(
     text: str, host: str, port: int, is_loopback: bool
 ) -> None:
     tcp = parse_tcp(text)
@@ -36,13 +36,13 @@ def test_an_endpoint_is_read_and_known_to_be_of_this_machine_or_not(
     "text",
     ["", "tcp://", "tcp://:5", "tcp://a", "tcp://a:", "tcp://a:b", "tcp://a:65536", "udp://a:1", "tcp://a:1;b:2"],
 )
-def test_what_is_no_endpoint_is_refused(text: str) -> None:
+def test_an_invalid_endpoint_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"not an endpoint|out of range"):
         parse_tcp(text)
 
 
 @given(st.text(max_size=30))
-def test_no_text_makes_reading_it_raise_anything_else(text: str) -> None:
+def test_no_text_raises_anything_else(text: str) -> None:
     for candidate in (text, f"tcp://{text}", f"tcp://{text}:5"):
         try:
             assert str(parse_tcp(candidate))
@@ -61,7 +61,7 @@ def test_no_text_makes_reading_it_raise_anything_else(text: str) -> None:
         (Link(keys="k"), "keys", "have no effect without link.listen"),
     ],
 )
-def test_a_link_that_is_open_or_does_not_work_is_refused(link: Link, setting: str, message: str) -> None:
+def test_an_open_or_broken_link_is_refused(link: Link, setting: str, message: str) -> None:
     ((path, problem_message),) = link_findings(link)
     assert path == ("link", setting)
     assert message in problem_message
@@ -71,11 +71,11 @@ def test_a_link_that_is_open_or_does_not_work_is_refused(link: Link, setting: st
     "link",
     [Link(), Link("tcp://*:5", "k"), Link("tcp://127.0.0.1:5", allow_plain_loopback=True), Link("tcp://[::1]:5", "k")],
 )
-def test_a_sound_link_is_taken(link: Link) -> None:
+def test_a_valid_link_is_accepted(link: Link) -> None:
     assert list(link_findings(link)) == []
 
 
-def test_it_is_said_where() -> None:
+def test_problems_are_reported_at_their_place() -> None:
     with pytest.raises(ConfigError, match=r"--set link\.listen=tcp://\*:5555:1:\d+: tcp://\*:5555 is open to other"):
         load_run("pendulum", ["link.listen=tcp://*:5555"])
     with pytest.raises(ConfigError, match="link"):

@@ -36,7 +36,7 @@ def test_rig_and_learner_know_each_other(folder: Path) -> None:
     assert rig.pair.secret != learner.pair.secret
 
 
-def test_a_fingerprint_is_short_and_of_the_public_key() -> None:
+def test_a_fingerprint_is_short_and_made_from_the_public_key() -> None:
     pair = generate_key_pair()
     assert pair_fingerprint(pair) == fingerprint(z85.decode(pair.public))
     assert len(pair_fingerprint(pair)) == 10
@@ -45,7 +45,7 @@ def test_a_fingerprint_is_short_and_of_the_public_key() -> None:
 
 @pytest.mark.parametrize("name", ["secret.key", "learners", "learners/learner.key"])
 @pytest.mark.parametrize("mode", [0o004, 0o020, 0o040, 0o640])
-def test_keys_that_others_may_use_are_refused_with_the_remedy(folder: Path, name: str, mode: int) -> None:
+def test_keys_accessible_to_others_are_refused_with_the_remedy(folder: Path, name: str, mode: int) -> None:
     path = folder / "rig" / name
     path.chmod(path.stat().st_mode | mode)
     with pytest.raises(KeyFault, match=r"open to other users \(mode 0.*\); chmod [67]00") as fault:
@@ -53,7 +53,7 @@ def test_keys_that_others_may_use_are_refused_with_the_remedy(folder: Path, name
     assert str(path) in str(fault.value)
 
 
-def test_the_folders_above_count_too(folder: Path) -> None:
+def test_the_parent_folders_are_checked_too(folder: Path) -> None:
     (folder / "learner").chmod(0o755)
     with pytest.raises(KeyFault, match="chmod 700"):
         load_learner_keys(folder)
@@ -133,5 +133,5 @@ def test_a_key_file_is_never_overwritten(tmp_path: Path) -> None:
     ("name", "is_valid"),
     [("learner", True), ("a-b_c.1", True), ("rig", False), ("", False), ("../x", False), (".x", False)],
 )
-def test_a_learner_s_name_is_one_that_makes_a_folder(name: str, is_valid: bool) -> None:
+def test_the_name_of_a_learner_must_be_a_valid_folder_name(name: str, is_valid: bool) -> None:
     assert is_valid_name(name) is is_valid

@@ -33,12 +33,12 @@ DEEPLY_NESTED = b"\x82\xa4type\xa6attach\xa1x" + b"\x91" * 60_000 + b"\xc0"
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda r: type(r).__name__)
-def test_requests_arrive_as_they_were_sent(request_: RequestMessage) -> None:
+def test_requests_arrive_as_sent(request_: RequestMessage) -> None:
     assert decode_request(encode(request_)) == request_
 
 
 @pytest.mark.parametrize("reply", REPLIES, ids=lambda r: type(r).__name__)
-def test_replies_arrive_as_they_were_sent(reply: ReplyMessage) -> None:
+def test_replies_arrive_as_sent(reply: ReplyMessage) -> None:
     assert decode_reply(encode(reply)) == reply
 
 
@@ -67,12 +67,12 @@ def test_replies_arrive_as_they_were_sent(reply: ReplyMessage) -> None:
         "oversize",
     ],
 )
-def test_what_is_no_request_is_refused(raw: bytes) -> None:
+def test_an_invalid_request_is_refused(raw: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         decode_request(raw)
 
 
-def test_a_request_as_large_as_allowed_is_read() -> None:
+def test_a_request_of_the_maximum_size_is_decoded() -> None:
     padding = MAX_HEADER_BYTES - 19
     raw = b"\x82\xa4type\xa5leave\xa1x\xdb" + padding.to_bytes(4, "big") + b"x" * padding
     assert len(raw) == MAX_HEADER_BYTES
@@ -81,7 +81,7 @@ def test_a_request_as_large_as_allowed_is_read() -> None:
         decode_request(raw + b"\x00")
 
 
-def test_a_reply_may_hold_a_whole_configuration_and_has_a_limit() -> None:
+def test_a_reply_may_hold_a_complete_configuration_and_has_a_limit() -> None:
     reply = Attached("run", bytes(MAX_HEADER_BYTES), 100, True, 50, 3, 7, False)
     assert decode_reply(encode(reply)) == reply
     with pytest.raises(msgspec.DecodeError, match="header of"):
@@ -93,7 +93,7 @@ def test_a_reply_may_hold_a_whole_configuration_and_has_a_limit() -> None:
     [Confirm(1, bytes(65)), Attach(session=bytes(17)), Attach(memory=bytes(17)), Done(1, -1, 0.0)],
     ids=["digest", "session", "memory", "updates"],
 )
-def test_what_is_longer_than_it_can_be_is_refused(message: RequestMessage) -> None:
+def test_overlong_messages_are_refused(message: RequestMessage) -> None:
     with pytest.raises(msgspec.ValidationError):
         decode_request(encode(message))
 
@@ -110,17 +110,17 @@ def test_what_is_longer_than_it_can_be_is_refused(message: RequestMessage) -> No
     ],
     ids=["too many", "too long", "number", "policy", "verdict", "episodes"],
 )
-def test_rulings_and_episodes_that_cannot_be_are_refused(rows: Rows) -> None:
+def test_impossible_rulings_and_episodes_are_refused(rows: Rows) -> None:
     with pytest.raises(msgspec.ValidationError):
         decode_reply(encode(rows))
 
 
-def test_a_role_that_there_is_not_is_refused() -> None:
+def test_an_unknown_role_is_refused() -> None:
     with pytest.raises(msgspec.ValidationError):
         decode_request(msgspec.msgpack.encode({"type": "attach", "role": "king"}))
 
 
-def test_the_attach_of_another_version_still_reads() -> None:
+def test_the_attach_of_another_version_can_still_be_decoded() -> None:
     raw = msgspec.msgpack.encode({"type": "attach", "version": 77, "something": ["new"]})
     assert decode_request(raw) == Attach(version=77)
 

@@ -17,7 +17,7 @@ from onrig.runtime.link.pending import (
 MIB = 1 << 20
 
 
-def test_who_asks_nothing_is_ended_and_who_asked_may_be_silent() -> None:
+def test_a_peer_without_a_request_is_disconnected_and_one_with_a_request_may_be_silent() -> None:
     connection = PendingConnection("a", 0.0)
     assert end_reason(connection, HANDSHAKE_TIMEOUT_S, 0.0, 0) is None
     assert end_reason(connection, HANDSHAKE_TIMEOUT_S + 0.1, 0.0, 0) == "no request"
@@ -25,7 +25,7 @@ def test_who_asks_nothing_is_ended_and_who_asked_may_be_silent() -> None:
     assert end_reason(connection, 1e6, 1e6, 0) is None
 
 
-def test_the_time_in_line_is_not_the_learner_s() -> None:
+def test_time_in_the_queue_does_not_count_against_the_learner() -> None:
     connection = PendingConnection("a", 0.0, greeting_received=True)
     assert end_reason(connection, 10 * HANDSHAKE_TIMEOUT_S, 0.0, 0) is None
     connection.seated_s = 10 * HANDSHAKE_TIMEOUT_S
@@ -33,7 +33,7 @@ def test_the_time_in_line_is_not_the_learner_s() -> None:
     assert end_reason(connection, 11 * HANDSHAKE_TIMEOUT_S + 0.1, 0.0, 0) == "no request"
 
 
-def test_what_the_rig_took_makes_room_also_where_heartbeats_went_before_it() -> None:
+def test_messages_taken_by_the_rig_free_their_room_even_after_heartbeats() -> None:
     overhead_bytes = 33
     connection = PendingConnection("a", 0.0)
     for n in range(10_000):
@@ -44,7 +44,7 @@ def test_what_the_rig_took_makes_room_also_where_heartbeats_went_before_it() -> 
     assert connection.bytes_in_flight == 40 + 41 + 53 + 3 * FRAME_OVERHEAD_BYTES
 
 
-def test_a_message_without_end_leaves_its_sender_no_room_and_then_no_connection() -> None:
+def test_an_endless_message_first_exhausts_its_senders_room_and_then_ends_its_connection() -> None:
     connection = PendingConnection("a", 0.0, has_sent_request=True)
     connection.add_forwarded([4 * MIB] * 3, 10.0)
     assert not may_read(connection, connection.bytes_in_flight)
@@ -59,14 +59,14 @@ def test_a_message_without_end_leaves_its_sender_no_room_and_then_no_connection(
     assert may_read(connection, connection.bytes_in_flight)
 
 
-def test_all_together_are_bounded_too() -> None:
+def test_the_total_of_all_peers_is_bounded_too() -> None:
     connection = PendingConnection("a", 0.0)
     assert may_read(connection, module.MAX_TOTAL_BYTES_IN_FLIGHT - 1)
     assert not may_read(connection, module.MAX_TOTAL_BYTES_IN_FLIGHT)
     assert connection.bytes_in_flight < MAX_BYTES_IN_FLIGHT
 
 
-def test_frames_without_end_end_the_connection() -> None:
+def test_endless_frames_end_the_connection() -> None:
     connection = PendingConnection("a", 0.0, has_sent_request=True)
     connection.add_forwarded([0] * MAX_FRAMES_IN_FLIGHT, 0.0)
     assert end_reason(connection, 0.0, 0.0, 0) is None
@@ -74,14 +74,14 @@ def test_frames_without_end_end_the_connection() -> None:
     assert end_reason(connection, 0.0, 0.0, 0) == "too many frames without a complete message"
 
 
-def test_answers_that_nobody_reads_do_not_pile_up() -> None:
+def test_answers_that_are_not_read_do_not_pile_up() -> None:
     connection, size = PendingConnection("a", 0.0), 8 * MIB
     assert connection.may_reply(size, 0)
     assert not connection.may_reply(size, size)
     assert connection.may_reply(MAX_REPLY_BYTES - size, size)
     connection.sent_reply_bytes += size
     assert connection.unsent_reply_bytes == MAX_REPLY_BYTES - size
-    connection.sent_reply_bytes += 2 * size  # heartbeats and such: no credit for later
+    connection.sent_reply_bytes += 2 * size  # heartbeats and the like: no credit for later
     assert connection.unsent_reply_bytes == 0
     assert connection.may_reply(size, 0)
     assert not connection.may_reply(size, size)

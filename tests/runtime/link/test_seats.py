@@ -1,4 +1,4 @@
-"""Who is served and who leaves, in virtual time."""
+"""Which peers are served and which leave, in virtual time."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from onrig.runtime.link.seats import (
 
 POLL_S = 0.02
 SEATS_IN_TURN = MAX_SEATS_PER_ADDRESS - MAX_SEATS_PER_ADDRESS // SEATS_PER_QUEUE_JUMP
-"""Seats of an address that go to the longest waiting."""
+"""Seats of an address given to the connection that has waited longest."""
 
 
 class SeatSimulation:
-    """The acceptor without sockets: who is there, and what becomes of them."""
+    """The acceptor without sockets: its connections, and those that it ended."""
 
     def __init__(self) -> None:
         self.connections: list[PendingConnection] = []
@@ -55,9 +55,9 @@ class SeatSimulation:
 
 
 def simulate_wait_s(hostile_addresses: list[str], seed: int, learner: str = "10.0.0.1") -> float:
-    """Wait of a newcomer for its seat where those addresses return whenever they are ended (inf: it is ended).
+    """Wait of a newcomer for its seat if those addresses always return when disconnected (inf: it is disconnected).
 
-    They come and are ended in an order that the seed decides; the newcomer comes at any time after them.
+    The seed determines the order in which they arrive and are disconnected; the newcomer arrives at any later time.
     """
     rng = random.Random(seed)
     simulation, now_s, n_returned = SeatSimulation(), 0.0, 0
@@ -91,20 +91,20 @@ def test_a_newcomer_is_seated_in_time_whatever_its_own_address_does(count: int, 
     )
 
 
-def test_forty_that_return_delay_it_by_one_turn_of_the_seats() -> None:
-    """The figure of docs/architecture.md."""
+def test_forty_returning_connections_delay_it_by_one_turn_of_the_seats() -> None:
+    """The figure stated in docs/architecture.md."""
     waits = [simulate_wait_s(["10.0.0.1"] * 40, seed) for seed in range(20)]
     assert max(waits) <= MIN_SEAT_TENURE_S + POLL_S
     assert MIN_SEAT_TENURE_S == 2.0
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_other_addresses_delay_it_by_one_turn_however_many_they_are(seed: int) -> None:
+def test_other_addresses_delay_it_by_one_turn_however_many_there_are(seed: int) -> None:
     crowd = [f"10.0.1.{n % 50}" for n in range(190)]
     assert simulate_wait_s(crowd, seed) <= MIN_SEAT_TENURE_S + POLL_S
 
 
-def test_a_crowd_that_does_not_return_delays_it_no_longer_however_long_its_line() -> None:
+def test_a_crowd_that_does_not_return_delays_it_no_longer_however_long_its_queue() -> None:
     simulation, now_s = SeatSimulation(), 0.0
     for _ in range(700):
         simulation.arrive("10.0.0.1", now_s)
@@ -119,7 +119,7 @@ def test_a_crowd_that_does_not_return_delays_it_no_longer_however_long_its_line(
 
 
 @given(st.data())
-def test_what_is_decided_respects_seats_turns_and_limits(data: st.DataObject) -> None:
+def test_decisions_respect_seats_turns_and_limits(data: st.DataObject) -> None:
     simulation = SeatSimulation()
     addresses = st.sampled_from("abcd")
     now_s = 0.0
@@ -155,7 +155,7 @@ def test_what_is_decided_respects_seats_turns_and_limits(data: st.DataObject) ->
             ), "no seat is idle"
 
 
-def test_of_silent_ones_the_oldest_leaves_and_an_address_takes_no_place_of_another() -> None:
+def test_the_oldest_silent_peer_leaves_and_an_address_takes_no_place_from_another() -> None:
     silent = [PendingConnection("a", float(n)) for n in range(MAX_SILENT_PER_ADDRESS)]
     assert surplus_connections(silent) == []
     silent.append(PendingConnection("a", 99.0))
@@ -164,7 +164,7 @@ def test_of_silent_ones_the_oldest_leaves_and_an_address_takes_no_place_of_anoth
     assert surplus_connections([*crowd, PendingConnection("learner", 100.0)]) == [crowd[0]]
 
 
-def test_inside_the_one_silent_longest_leaves() -> None:
+def test_among_admitted_peers_the_one_silent_longest_leaves() -> None:
     silent = [
         PendingConnection("a", float(n), has_sent_request=True, last_request_s=100.0 - n)
         for n in range(MAX_INSIDE_PER_ADDRESS + 1)

@@ -62,16 +62,14 @@ def attach(endpoint: str, keys: LearnerKeys | None) -> object:
         client.close()
 
 
-def test_a_learner_on_the_list_enters_and_is_known_by_name_and_key(
-    rig: AcceptingRig, learner_keys: LearnerKeys
-) -> None:
+def test_a_listed_learner_enters_and_is_known_by_name_and_key(rig: AcceptingRig, learner_keys: LearnerKeys) -> None:
     assert attach(rig.endpoint, learner_keys) == Accepted()
     assert attach(rig.local, None) == Accepted()
     assert rig.client_keys == [f"learner:{pair_fingerprint(learner_keys.pair)}", "local"]
     assert rig.refused_keys == []
 
 
-def test_a_learner_that_is_not_on_the_list_is_told_so_at_once(rig: AcceptingRig, learner_keys: LearnerKeys) -> None:
+def test_an_unlisted_learner_is_refused_at_once(rig: AcceptingRig, learner_keys: LearnerKeys) -> None:
     unlisted_keys = learner_keys._replace(pair=generate_key_pair())
     with pytest.raises(KeyRejected, match=f"does not accept this learner's key {pair_fingerprint(unlisted_keys.pair)}"):
         attach(rig.endpoint, unlisted_keys)
@@ -80,18 +78,20 @@ def test_a_learner_that_is_not_on_the_list_is_told_so_at_once(rig: AcceptingRig,
     assert set(rig.refused_keys) == {pair_fingerprint(unlisted_keys.pair)}
 
 
-def test_a_learner_without_keys_is_told_to_give_them(rig: AcceptingRig) -> None:
+def test_a_learner_without_keys_is_asked_to_provide_them(rig: AcceptingRig) -> None:
     with pytest.raises(KeyRejected, match="accepts no unencrypted connections; pass the learner's keys: --keys DIR"):
         attach(rig.endpoint, None)
     assert rig.client_keys == []
 
 
-def test_a_learner_that_expects_another_rig_is_told_so(rig: AcceptingRig, learner_keys: LearnerKeys) -> None:
+def test_a_learner_that_expects_another_rig_is_informed(rig: AcceptingRig, learner_keys: LearnerKeys) -> None:
     with pytest.raises(KeyRejected, match=r"not the one whose public key is in rig\.key"):
         attach(rig.endpoint, learner_keys._replace(rig=generate_key_pair().public))
 
 
-def test_a_learner_that_waits_for_ever_is_told_and_tries_on(rig: AcceptingRig, learner_keys: LearnerKeys) -> None:
+def test_a_learner_that_waits_for_ever_is_informed_and_keeps_trying(
+    rig: AcceptingRig, learner_keys: LearnerKeys
+) -> None:
     notes: list[str] = []
     wrong_rig_key = learner_keys._replace(rig=generate_key_pair().public)
     client = LinkClient(rig.endpoint, lambda: len(notes) > 0, wrong_rig_key, math.inf, notes.append)
@@ -111,7 +111,7 @@ def test_a_learner_with_keys_does_not_talk_to_a_plain_rig(socket_folder: Path, l
 
 
 class Handshake:
-    """A CURVE server socket made by hand, and a client whose handshake is watched."""
+    """A hand-written CURVE server socket, and a client whose handshake is monitored."""
 
     def __init__(self, *, enforce: int, domain: bytes = ZAP_DOMAIN) -> None:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -153,15 +153,15 @@ class Handshake:
         self.context.destroy(linger=0)
 
 
-def test_trap_curve_without_an_authenticator_lets_everybody_in_unless_the_domain_is_enforced() -> None:
+def test_trap_curve_without_an_authenticator_admits_everyone_unless_the_domain_is_enforced() -> None:
     for enforce, expected in ((0, True), (1, False)):
         handshake = Handshake(enforce=enforce)
         assert handshake.succeeds(None) is expected
         handshake.close()
 
 
-def test_our_rig_lets_nobody_in_when_its_gate_is_gone(socket_folder: Path, rig_keys: RigKeys) -> None:
-    """Fails closed: the key is on the list, but nobody is there to say so."""
+def test_our_rig_admits_no_one_if_its_authenticator_is_gone(socket_folder: Path, rig_keys: RigKeys) -> None:
+    """Fails closed: the key is listed, but nothing authenticates it."""
     rig = AcceptingRig(socket_folder, rig_keys)
     assert rig.server._zap_handler is not None
     for option in (zmq.ZAP_ENFORCE_DOMAIN, zmq.CURVE_SERVER):
@@ -171,7 +171,7 @@ def test_our_rig_lets_nobody_in_when_its_gate_is_gone(socket_folder: Path, rig_k
     rig.server.close()
 
 
-def test_trap_another_zap_domain_lets_nobody_in() -> None:
+def test_trap_another_zap_domain_admits_no_one() -> None:
     for domain, expected in ((ZAP_DOMAIN, True), (b"other", False)):
         handshake = Handshake(enforce=1, domain=domain)
         allowed = {bytes(z85.decode(handshake.pair.public)): "me"}
@@ -190,7 +190,7 @@ def request(
     return [version, b"7", domain, b"10.0.0.1", b"", mechanism, key]
 
 
-def test_a_key_on_the_list_is_let_in_under_its_name() -> None:
+def test_a_listed_key_is_admitted_under_its_name() -> None:
     version, number, status, text, user, metadata = zap_reply(request(), {KEY: "lab"})
     assert (version, number, status, text, metadata) == (b"1.0", b"7", b"200", b"OK", b"")
     assert user.startswith(b"lab:")
@@ -235,12 +235,14 @@ def test_everything_else_is_refused(frames: list[bytes]) -> None:
         ("http://a", True, False, "not an endpoint"),
     ],
 )
-def test_where_a_learner_may_connect_to(endpoint: str, with_keys: bool, plain: bool, problem: str | None) -> None:
+def test_addresses_that_a_learner_may_connect_to(
+    endpoint: str, with_keys: bool, plain: bool, problem: str | None
+) -> None:
     message = endpoint_problem(endpoint, with_keys=with_keys, plain=plain)
     assert (message is None) if problem is None else (message is not None and problem in message)
 
 
-def test_with_keys_nothing_readable_goes_over_the_wire(
+def test_with_keys_nothing_readable_is_sent_over_the_wire(
     socket_folder: Path, rig_keys: RigKeys, learner_keys: LearnerKeys
 ) -> None:
     secret = b"what only the two of them should know"

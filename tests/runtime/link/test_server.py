@@ -30,7 +30,7 @@ PATIENCE_MS = 60_000
 
 
 class Peer:
-    """A learner's socket without the manners."""
+    """Socket of a learner that ignores the rules."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, max_queued: int) -> None:
         self.socket = context.socket(zmq.DEALER)
@@ -48,7 +48,7 @@ class Peer:
 
 
 class Rig:
-    """A server, what it handled, and peers."""
+    """A server, the requests it handled, and peers."""
 
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint
@@ -70,7 +70,7 @@ class Rig:
         self.server.close()
 
     def serve(self, requests: int = 1) -> None:
-        """Serve until so many requests have been handled or found malformed since the call."""
+        """Serve until this number of requests has been handled or found malformed since the call."""
         target = len(self.handled) + self.server.n_malformed + requests
         while len(self.handled) + self.server.n_malformed < target:
             assert self.server.wait(PATIENCE_MS), "nothing arrived"
@@ -104,7 +104,7 @@ def test_a_request_is_handled_with_its_payloads_and_answered_under_its_id(rig: R
     assert peer.receive() == (b"request1", Rows(1, 2, 3), [b"rows", b""])
 
 
-def test_each_peer_gets_its_own_answer_also_later(rig: Rig) -> None:
+def test_each_peer_gets_its_own_answer_even_later(rig: Rig) -> None:
     first_peer, second_peer = rig.peer(), rig.peer()
     rig.answer = None
     first_peer.send(b"00000001", encode(Done(1, 0, 0.0)))
@@ -145,7 +145,7 @@ def test_a_malformed_request_is_counted_and_refused_and_the_next_is_served(rig: 
 
 
 @pytest.mark.parametrize("frames", [(b"",), (b"00000001",), (b"short", encode(Attach())), (bytes(9), encode(Attach()))])
-def test_what_has_no_request_id_is_counted_and_cannot_be_answered(rig: Rig, frames: tuple[bytes, ...]) -> None:
+def test_a_message_without_a_request_id_is_counted_and_not_answered(rig: Rig, frames: tuple[bytes, ...]) -> None:
     peer = rig.peer()
     peer.send(*frames)
     rig.serve()
@@ -157,14 +157,14 @@ def test_what_has_no_request_id_is_counted_and_cannot_be_answered(rig: Rig, fram
 
 @settings(max_examples=40)
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=4), st.booleans())
-def test_no_frames_at_all_bring_the_server_down(rig: Rig, frames: list[bytes], has_id: bool) -> None:
+def test_no_frames_crash_the_server(rig: Rig, frames: list[bytes], has_id: bool) -> None:
     peer = rig.peer()
     peer.send(*([b"12345678"] if has_id else []), *frames)
     rig.serve()
     peer.socket.close()
 
 
-def test_an_oversize_payload_ends_its_sender_s_connection_and_nobody_else_s(rig: Rig) -> None:
+def test_an_oversize_payload_ends_only_its_senders_connection(rig: Rig) -> None:
     oversized, other = rig.peer(), rig.peer()
     oversized.send(b"00000001", encode(Attach()), bytes(MAX_REQUEST_BYTES + 1))
     other.send(b"00000002", encode(Attach()), bytes(MAX_REQUEST_BYTES))
@@ -174,7 +174,7 @@ def test_an_oversize_payload_ends_its_sender_s_connection_and_nobody_else_s(rig:
     assert len(payloads[0]) == MAX_REQUEST_BYTES
 
 
-def test_an_answer_to_a_peer_that_is_gone_is_dropped(rig: Rig) -> None:
+def test_an_answer_to_a_vanished_peer_is_dropped(rig: Rig) -> None:
     peer = rig.peer()
     rig.answer = None
     peer.send(b"00000001", encode(Attach()))
@@ -185,7 +185,7 @@ def test_an_answer_to_a_peer_that_is_gone_is_dropped(rig: Rig) -> None:
     rig.server.send(Ticket(b"nobody", b"00000001"), Reply(Accepted()))
 
 
-def test_one_turn_of_work_is_bounded(rig: Rig) -> None:
+def test_the_work_of_one_turn_is_bounded(rig: Rig) -> None:
     peer = rig.peer()
     for n in range(200):
         peer.send(n.to_bytes(8, "little"), encode(Attach()))
@@ -195,7 +195,7 @@ def test_one_turn_of_work_is_bounded(rig: Rig) -> None:
     assert [ticket.request_id for ticket, _, _ in rig.handled] == [n.to_bytes(8, "little") for n in range(200)]
 
 
-def test_a_turn_does_a_bounded_amount_of_work_whatever_is_asked_and_however_slowly_answers_are_read(rig: Rig) -> None:
+def test_a_turn_is_bounded_whatever_is_requested_and_however_slowly_answers_are_read(rig: Rig) -> None:
     answer_bytes = 1 << 20
     rig.answer = Reply(Rows(1, 1, 0), (bytes(answer_bytes),))
     requests = [(b"%08d" % n, encode(Pull(0, 0))) for n in range(16)]
@@ -222,7 +222,7 @@ def test_a_heavy_request_ends_the_turn(rig: Rig) -> None:
         assert len(rig.handled) == n + 1
 
 
-def test_what_is_read_to_find_an_answer_counts_in_the_turn(rig: Rig) -> None:
+def test_reading_that_is_needed_to_find_an_answer_counts_in_the_turn(rig: Rig) -> None:
     rig.answer = Reply(Rows(1, 1, 0), (b"",), bytes_read=server_module._MAX_BYTES_PER_TURN // 2)
     peer = rig.peer()
     for n in range(4):
@@ -231,14 +231,14 @@ def test_what_is_read_to_find_an_answer_counts_in_the_turn(rig: Rig) -> None:
     assert len(rig.handled) <= 2
 
 
-def test_frames_without_end_are_thrown_away(rig: Rig) -> None:
+def test_endless_frames_are_discarded(rig: Rig) -> None:
     peer = rig.peer()
     peer.send(b"00000001", encode(Attach()), *[b"x"] * 1000)
     rig.serve()
     assert len(rig.handled[0][2]) == 3
 
 
-def test_a_peer_is_gone_once_its_connection_is(rig: Rig) -> None:
+def test_a_peer_is_gone_once_its_connection_is_closed(rig: Rig) -> None:
     peer = rig.peer()
     peer.send(b"00000001", encode(Attach()))
     rig.serve()

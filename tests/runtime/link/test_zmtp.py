@@ -11,7 +11,7 @@ MAX_FRAME_BYTES = 100_000
 
 
 @given(st.lists(st.sampled_from([0, 1, 255, 256, 70_000]), max_size=6), st.lists(st.integers(1, 300), max_size=40))
-def test_frames_are_measured_however_the_stream_is_cut(sizes: list[int], chunk_sizes: list[int]) -> None:
+def test_frames_are_measured_however_the_stream_is_split(sizes: list[int], chunk_sizes: list[int]) -> None:
     stream = greeting() + READY + b"".join(frame(bytes(size), more=True) for size in sizes)
     meter, sizes_found, position = FrameMeter(MAX_FRAME_BYTES), [], 0
     for chunk_size in [*chunk_sizes, len(stream)]:
@@ -21,7 +21,7 @@ def test_frames_are_measured_however_the_stream_is_cut(sizes: list[int], chunk_s
     assert meter.n_frames == len(sizes_found)
 
 
-def test_a_stream_is_signed_once_its_signature_is_there() -> None:
+def test_a_stream_is_recognised_once_its_signature_is_complete() -> None:
     meter = FrameMeter(MAX_FRAME_BYTES)
     for byte in greeting()[:9]:
         meter.feed(bytes([byte]))
@@ -44,6 +44,6 @@ def test_a_stream_is_signed_once_its_signature_is_there() -> None:
     ],
     ids=["HTTP", "zero", "no end of the signature", "version 1", "unknown flags", "too long", "far too long"],
 )
-def test_what_comes_from_no_learner_is_noticed_at_once(stream: bytes) -> None:
+def test_data_that_cannot_come_from_a_learner_are_detected_at_once(stream: bytes) -> None:
     with pytest.raises(ZmtpError):
         FrameMeter(MAX_FRAME_BYTES).feed(stream)

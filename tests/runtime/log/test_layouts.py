@@ -1,4 +1,4 @@
-"""The shipped layouts for Foxglove and PlotJuggler: all fields that they show are in a log."""
+"""The shipped layouts for Foxglove and PlotJuggler: all fields that they show exist in a log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LAYOUTS = files("onrig.configs").joinpath("layouts")
 
 
 def flatten_paths(message: Any, prefix: str) -> Iterator[str]:
-    """Paths of all scalar fields of a message, as plotting programs name them."""
+    """Paths of all scalar fields of a message, as named by plotting programs."""
     for field in message.DESCRIPTOR.fields:
         path = f"{prefix}/{field.name}"
         if field.message_type is None:
@@ -32,7 +32,7 @@ def flatten_paths(message: Any, prefix: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, set[str]]:
-    """What a short run of each rig has in its log, by a public reader."""
+    """Contents of the log of a short run of each rig, by a public reader."""
     paths_by_rig: dict[str, set[str]] = {}
     for rig in RIGS:
         run = LoggedRun(tmp_path_factory.mktemp(rig) / "run", rig, "episodes=1")
@@ -50,7 +50,7 @@ def paths_in(path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("rig", RIGS)
-def test_every_path_of_the_foxglove_layout_is_in_a_log(rig: str, paths: Mapping[str, set[str]]) -> None:
+def test_every_path_in_the_foxglove_layout_exists_in_a_log(rig: str, paths: Mapping[str, set[str]]) -> None:
     layout = msgspec.json.decode(LAYOUTS.joinpath(f"foxglove-{rig}.json").read_bytes(), type=dict[str, Any])
     plotted = [p["value"] for c in layout["configById"].values() for p in c.get("paths", ())]
     topics = [c[key] for c in layout["configById"].values() for key in ("topicPath", "topicToRender") if key in c]
@@ -77,7 +77,7 @@ def test_every_panel_of_the_foxglove_layout_has_its_place(rig: str) -> None:
 
 
 @pytest.mark.parametrize("rig", RIGS)
-def test_every_curve_of_the_plotjuggler_layout_is_in_a_log(rig: str, paths: Mapping[str, set[str]]) -> None:
+def test_every_curve_in_the_plotjuggler_layout_exists_in_a_log(rig: str, paths: Mapping[str, set[str]]) -> None:
     root = ElementTree.fromstring(LAYOUTS.joinpath(f"plotjuggler-{rig}.xml").read_text())
     curves = [c.attrib["name"] for c in root.iter("curve")]
     assert len(curves) > 20

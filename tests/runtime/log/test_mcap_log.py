@@ -46,7 +46,7 @@ Events = list[tuple[str, dict[str, object]]]
 
 
 class Folder:
-    """A run folder, and a log that is written into it."""
+    """A run folder, and a log written into it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -71,7 +71,7 @@ class Folder:
         return np.concatenate([np.zeros(0, LAYOUT.dtype), *parts])
 
     def messages(self, name: str = "log.mcap") -> list[tuple[str, int, Any]]:
-        """What the public reader finds: topic, time, content."""
+        """Result of the public reader: topic, time, content."""
         with (self.path / name).open("rb") as file:
             reader = make_reader(file, decoder_factories=[DecoderFactory()])
             return [(c.topic, m.log_time, d) for _, c, m, d in reader.iter_decoded_messages()]
@@ -88,7 +88,7 @@ def folder(tmp_path: Path) -> Folder:
 
 
 def seal(rows: Records) -> Records:
-    """The same with times, numbers and checksums as the loop would give them."""
+    """The same with times, numbers and checksums as from the loop."""
     rows["seq"] = rows["tick"]
     rows["t_mono_ns"] = 20_000_000 * (rows["tick"].astype(np.int64) + 1)
     buffer = memoryview(bytearray(rows.tobytes()))
@@ -138,7 +138,7 @@ def test_public_readers_find_every_step_episode_policy_and_event_in_time(folder:
     assert values["bytes"] == (folder.path / "log.mcap").stat().st_size
 
 
-def test_the_run_s_configuration_and_what_it_is_called_are_in_every_file(folder: Folder) -> None:
+def test_every_file_holds_the_runs_configuration_and_its_names(folder: Folder) -> None:
     for session in ("first", "second"):
         log = folder.open(session)
         log.add(EPISODE)
@@ -154,7 +154,7 @@ def test_the_run_s_configuration_and_what_it_is_called_are_in_every_file(folder:
     assert count_steps(folder.path) == 82
 
 
-def test_records_events_and_what_the_loop_kept_come_back_as_they_were(folder: Folder) -> None:
+def test_records_events_and_the_state_kept_by_the_loop_are_read_back_unchanged(folder: Folder) -> None:
     log = folder.open()
     folder.loop_state = msgspec.msgpack.encode({"tick": 0, "explorer": {"scale.std": 0.1}})
     log.add(EPISODE[:3])
@@ -180,7 +180,7 @@ def test_records_events_and_what_the_loop_kept_come_back_as_they_were(folder: Fo
     assert folder.records().tobytes() == EPISODE.tobytes()
 
 
-def test_every_second_all_that_came_in_is_on_the_disk(folder: Folder) -> None:
+def test_all_incoming_data_are_on_disk_every_second(folder: Folder) -> None:
     log = folder.open()
     for n in range(1, 41):
         log.add(EPISODE[n - 1 : n])
@@ -207,7 +207,7 @@ def unfinished_files(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 @settings(max_examples=40)
 @given(fraction=st.floats(0, 1))
-def test_a_file_torn_off_anywhere_gives_its_whole_chunks(
+def test_a_file_truncated_anywhere_gives_its_complete_chunks(
     unfinished_files: bytes, tmp_path: Path, fraction: float
 ) -> None:
     torn_bytes = unfinished_files[: max(8, round(fraction * len(unfinished_files)))]
@@ -219,18 +219,18 @@ def test_a_file_torn_off_anywhere_gives_its_whole_chunks(
     read_bytes = b"".join(p.tobytes() for p in rows)
     assert read_bytes == EPISODE[: len(read_bytes) // LAYOUT.size].tobytes()
     assert len(read_bytes) // LAYOUT.size % 5 == 0
-    # and the public reader, which stops where the bytes end, has found the same ones by then
+    # and by then the public reader, which stops where the bytes end, has found the same ones
     n_read = 0
     with (tmp_path / "log.mcap").open("rb") as file:
         try:
             for record in StreamReader(file).records:
                 n_read += isinstance(record, McapMessage) and record.sequence == n_read
-        except (EndOfFile, Exception):  # whatever the torn chunk gives it
+        except (EndOfFile, Exception):  # whatever the truncated chunk yields
             pass
     assert n_read >= len(read_bytes) // LAYOUT.size
 
 
-def test_a_damaged_file_is_no_torn_one(folder: Folder) -> None:
+def test_a_damaged_file_is_not_treated_as_truncated(folder: Folder) -> None:
     log = folder.open()
     log.add(EPISODE)
     log.close()
@@ -245,7 +245,7 @@ def test_a_damaged_file_is_no_torn_one(folder: Folder) -> None:
         list(read_log(folder.path, PENDULUM.rig))
 
 
-def test_a_log_of_another_rig_is_told_so(folder: Folder) -> None:
+def test_a_log_of_another_rig_is_reported(folder: Folder) -> None:
     log = folder.open()
     log.add(EPISODE)
     log.close()
@@ -256,7 +256,7 @@ def test_a_log_of_another_rig_is_told_so(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize("room_bytes", [0, 100])
-def test_a_full_disk_interrupts_the_log_which_goes_on_where_there_is_room(folder: Folder, room_bytes: int) -> None:
+def test_a_full_disk_interrupts_the_log_which_continues_when_there_is_room(folder: Folder, room_bytes: int) -> None:
     log = folder.open()
     log.add(EPISODE[:20])
     folder.log_second(log)
@@ -275,7 +275,7 @@ def test_a_full_disk_interrupts_the_log_which_goes_on_where_there_is_room(folder
     assert folder.records().tobytes() == np.concatenate([EPISODE[:20], EPISODE[20 + n_missing : 40]]).tobytes()
 
 
-def test_what_a_log_takes_at_its_end_is_on_the_disk(folder: Folder) -> None:
+def test_data_added_to_a_log_at_its_end_are_on_disk(folder: Folder) -> None:
     log = folder.open()
     log.add(EPISODE)
     assert log.first_unlogged == 0
@@ -283,7 +283,7 @@ def test_what_a_log_takes_at_its_end_is_on_the_disk(folder: Folder) -> None:
     assert log.first_unlogged == len(EPISODE)
 
 
-def test_a_disk_that_stays_full_ends_the_log_with_one_event_and_a_count(
+def test_a_disk_that_remains_full_ends_the_log_with_one_event_and_a_count(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = folder.open()
@@ -303,7 +303,7 @@ def test_a_disk_that_stays_full_ends_the_log_with_one_event_and_a_count(
     assert folder.records().tobytes() == EPISODE[:20].tobytes()
 
 
-def test_the_log_leaves_room_on_the_disk_for_others(folder: Folder) -> None:
+def test_the_log_leaves_disk_space_for_others(folder: Folder) -> None:
     log = folder.open(keep_free_bytes=1 << 62)
     log.add(EPISODE)
     folder.log_second(log)
@@ -314,7 +314,7 @@ def test_the_log_leaves_room_on_the_disk_for_others(folder: Folder) -> None:
     assert "keep_free_bytes" in str(values["reason"])
 
 
-def test_the_log_ends_at_its_greatest_size_counting_the_files_before(folder: Folder) -> None:
+def test_the_log_ends_at_its_maximum_size_including_earlier_files(folder: Folder) -> None:
     first_log = folder.open()
     first_log.add(EPISODE)
     first_log.close()
@@ -337,7 +337,7 @@ def test_a_decimated_log_keeps_the_edges_of_episodes(folder: Folder) -> None:
     assert logged["tick"].tolist() == [0, 7, 14, 21, 28, 35, 40]
 
 
-def test_long_logs_go_on_in_the_next_file(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_logs_continue_in_the_next_file(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onrig.runtime.log.mcap_log._MAX_CHUNKS_PER_FILE", 3)
     log = folder.open()
     for n in range(8):
@@ -370,7 +370,9 @@ def test_the_newest_records_are_found_across_files_and_without_an_index(
         read_last(folder.path, other, limit)
 
 
-def test_a_file_that_cannot_be_finished_has_no_next_one(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_finished_is_not_followed_by_another(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail_finish() -> None:
         raise OSError(28, "No space left on device")
 
@@ -384,10 +386,10 @@ def test_a_file_that_cannot_be_finished_has_no_next_one(folder: Folder, monkeypa
     assert len(log_files(folder.path)) == 1
 
 
-def test_each_change_of_policy_is_told_once_across_batches(folder: Folder) -> None:
+def test_each_change_of_policy_is_reported_once_across_batches(folder: Folder) -> None:
     rows = EPISODE.copy()
     rows["policy_id"][10:] = 8
-    rows["policy_id"][-1] = 0  # nobody acts in an episode's last record
+    rows["policy_id"][-1] = 0  # there is no action in the last record of an episode
     rows["flags"][10] |= Flag.ROLLED_BACK
     rows["kind"][30:] = Kind.EVAL
     log = folder.open()
@@ -401,7 +403,7 @@ def test_each_change_of_policy_is_told_once_across_batches(folder: Folder) -> No
     ]
 
 
-# -- where the log is on ---------------------------------------------------------------------------------------------
+# -- where the log is enabled ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -424,19 +426,19 @@ def open_sink(folder: Folder, **log: Any) -> sink.Sink:
     return open_log(config, folder.path, "s", folder.event)
 
 
-def test_without_the_package_a_run_goes_without_a_log_and_says_so_once(folder: Folder, without_mcap: None) -> None:
+def test_without_the_package_a_run_has_no_log_and_reports_it_once(folder: Folder, without_mcap: None) -> None:
     assert isinstance(open_sink(folder), NoLog)
     [(kind, values)] = folder.events
     assert kind == "log_off"
     assert "onrig[log]" in str(values["reason"])
 
 
-def test_a_log_that_was_asked_for_by_name_is_missed(folder: Folder, without_mcap: None) -> None:
+def test_a_missing_log_is_reported_if_it_was_requested(folder: Folder, without_mcap: None) -> None:
     with pytest.raises(LogMissing, match="pip install"):
         open_sink(folder, mcap=True)
 
 
-def test_a_log_that_is_turned_off_leaves_no_file_and_no_event(folder: Folder) -> None:
+def test_a_disabled_log_leaves_no_file_and_no_event(folder: Folder) -> None:
     log = open_sink(folder, mcap=False)
     log.add(EPISODE)
     log.poll(1.0)
@@ -445,9 +447,7 @@ def test_a_log_that_is_turned_off_leaves_no_file_and_no_event(folder: Folder) ->
     assert folder.events == []
 
 
-def test_a_folder_that_takes_no_file_costs_the_log_and_nothing_else(
-    folder: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unwritable_folder_costs_only_the_log(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail_open(path: Path, *args: object, **kwargs: object) -> None:
         raise OSError(28, "No space left on device")
 

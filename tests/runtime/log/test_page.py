@@ -19,7 +19,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "logs.md").read_text(encoding="utf-
 
 
 def rows_after(heading: str) -> list[list[str]]:
-    """Cells of the first table after some text, without its head."""
+    """Cells of the first table after a text, without its header."""
     lines = PAGE[PAGE.index(heading) :].splitlines()
     table = lines[next(i for i, x in enumerate(lines) if x.startswith("|")) :]
     table = table[: next((i for i, x in enumerate(table) if not x.startswith("|")), len(table))]
@@ -45,7 +45,7 @@ def test_the_program_on_the_page_prints_every_tick(tmp_path: Path) -> None:
     ]
 
 
-def test_every_field_of_a_step_is_in_its_table_and_none_that_there_is_not() -> None:
+def test_the_table_lists_exactly_the_fields_of_a_step() -> None:
     documented = [name for row in rows_after("### onrig.Step") for name in names_in_code(row[0])]
     [step] = StepMessages(PENDULUM.rig, behaviour=True, inputs=("cos_angle",)).file.messages
     assert sorted(documented) == sorted(f.name for f in step.fields)

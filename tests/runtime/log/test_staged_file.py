@@ -1,4 +1,4 @@
-"""A file that takes each piece completely or not at all."""
+"""A file that accepts each piece completely or not at all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onrig.runtime.log.staged_file import StagedFile, next_file
 
 
 class FullDisk:
-    """A file that takes so many more bytes, and then none."""
+    """A file that accepts a number of bytes, and then none."""
 
     def __init__(self, file: object, room_bytes: int) -> None:
         self._file, self.room_bytes = file, room_bytes
@@ -31,11 +31,11 @@ class FullDisk:
 
 
 def limit_disk(file: StagedFile, room_bytes: int) -> None:
-    """From now on the disk has so much room."""
+    """Limit the room on the disk from now on."""
     file._file = FullDisk(file._file, room_bytes)  # type: ignore[assignment]
 
 
-def test_nothing_is_written_before_it_is_put(tmp_path: Path) -> None:
+def test_nothing_is_written_before_the_commit(tmp_path: Path) -> None:
     file = StagedFile(tmp_path / "f")
     assert (file.write(b"abc"), file.tell(), file.staged_bytes, file.written_bytes) == (3, 3, 3, 0)
     file.flush()
@@ -46,7 +46,7 @@ def test_nothing_is_written_before_it_is_put(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("room_bytes", [0, 1, 3])
-def test_what_a_full_disk_takes_only_a_part_of_is_taken_back(tmp_path: Path, room_bytes: int) -> None:
+def test_a_partial_write_on_a_full_disk_is_undone(tmp_path: Path, room_bytes: int) -> None:
     file = StagedFile(tmp_path / "f")
     file.write(b"abc")
     file.put()
@@ -64,7 +64,7 @@ def test_no_file_is_overwritten(tmp_path: Path) -> None:
         StagedFile(tmp_path / "f")
 
 
-def test_the_next_file_takes_no_name_that_was_taken(tmp_path: Path) -> None:
+def test_the_next_file_takes_no_name_already_in_use(tmp_path: Path) -> None:
     assert next_file(tmp_path).name == "log.mcap"
     assert next_file(tmp_path, ["log.mcap", "episodes.csv"]).name == "log-2.mcap"
     (tmp_path / "log-3.mcap").touch()

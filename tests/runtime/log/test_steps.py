@@ -39,7 +39,7 @@ def decode_steps(messages: StepMessages, encoded: bytes) -> list[Any]:
 
 
 def random_records(rig: Rig, data: bytes, n: int) -> Records:
-    """Any bits at all."""
+    """Arbitrary bits."""
     layout = StepMessages(rig).layout
     rng = np.random.default_rng(list(data))
     return np.frombuffer(rng.bytes(n * layout.size), layout.dtype)
@@ -48,7 +48,7 @@ def random_records(rig: Rig, data: bytes, n: int) -> Records:
 @pytest.mark.parametrize("rig", RIGS.values(), ids=list(RIGS))
 @settings(max_examples=20)
 @given(data=st.binary(max_size=8), n=st.integers(0, 5))
-def test_any_record_comes_back_bit_for_bit(rig: Rig, data: bytes, n: int) -> None:
+def test_any_record_is_read_back_bit_for_bit(rig: Rig, data: bytes, n: int) -> None:
     messages = StepMessages(rig)
     records = random_records(rig, data, n)
     encoded = messages.encode(records)
@@ -79,7 +79,7 @@ def test_a_public_reader_sees_every_value_by_its_name(rig: Rig) -> None:
         np.testing.assert_equal(si, [float(x) for x in expected])
 
 
-def test_names_that_are_no_identifiers_or_alike_are_told_apart() -> None:
+def test_names_that_are_not_identifiers_or_alike_are_distinguished() -> None:
     assert identifiers(["voltage", "coil-1", "coil_1", "coil1", "2nd", "ü"]) == (
         *("voltage", "coil_1", "coil_1_2", "coil1_3", "n2nd", "n_"),
     )
@@ -93,7 +93,7 @@ def test_messages_of_another_rig_are_refused() -> None:
         pendulum.decode(encoded[: pendulum.size])
 
 
-def test_what_policies_saw_comes_back_under_its_names() -> None:
+def test_inputs_of_policies_are_read_back_under_their_names() -> None:
     names = ("cos_angle", "cos_angle-1", "velocity-2")
     messages = StepMessages(PENDULUM.rig, inputs=names)
     records = np.frombuffer(np.random.default_rng(1).bytes(4 * messages.layout.size), messages.layout.dtype)

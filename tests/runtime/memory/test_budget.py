@@ -18,7 +18,7 @@ from tests.runtime.replay.filling import churn_memory, config_with_budget
 
 RETENTIONS = ("FIFO", "FULL", "Resv", "TDE(1.0)", "Expl(1.2)", "MinError")
 SLACK_BYTES = 64 * 1024
-"""Pages that are only partly ours, and objects of the interpreter, when the process is measured."""
+"""Pages only partly ours, and objects of the interpreter, when the process is measured."""
 
 
 @settings(max_examples=40)
@@ -52,7 +52,7 @@ def test_storage_and_keeper_never_hold_more_than_the_budget(
 
 
 @pytest.mark.parametrize("retention", ["FIFO", "FULL"])
-def test_what_needs_no_order_spends_the_whole_budget_on_rows(retention: str) -> None:
+def test_a_keeper_without_an_order_spends_the_complete_budget_on_rows(retention: str) -> None:
     strategy = parse_strategy(f"{retention}[Uniform]")
     assert capacity_within(strategy, 40 * 1000 + 39, Layout(2, 1)) == 1000
 
@@ -65,7 +65,7 @@ def test_a_budget_is_well_used(retention: str) -> None:
 
 
 @pytest.mark.parametrize("retention", RETENTIONS)
-def test_a_budget_that_holds_nothing_is_refused(retention: str) -> None:
+def test_a_budget_too_small_for_one_experience_is_refused(retention: str) -> None:
     strategy = parse_strategy(f"{retention}[Uniform]")
     with pytest.raises(ValueError, match="bytes"):
         capacity_within(strategy, fixed_bytes(strategy) + 39, Layout(2, 1))

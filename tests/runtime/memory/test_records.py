@@ -33,7 +33,7 @@ def test_records_hold_the_fields_of_every_row_bit_for_bit(trials: int, updates: 
             assert record[[0, 1, -1]].tolist() == [-7.0] * 3
 
 
-def test_the_memory_of_a_rig_gives_observations_and_terminations() -> None:
+def test_a_rigs_memory_returns_observations_and_terminations() -> None:
     layout = Layout(2, 1)
     storage = Storage(5, layout)
     storage.insert(0, (1.0, 2.0), (3.0,), 0.5, (4.0, 5.0), flags=Flag.TERMINATED)
@@ -45,7 +45,7 @@ def test_the_memory_of_a_rig_gives_observations_and_terminations() -> None:
 
 
 @pytest.mark.parametrize("use_compiled", [True, False])
-def test_slots_outside_are_refused_untouched(use_compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_range_slots_are_refused_without_a_change(use_compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not use_compiled:
         monkeypatch.setattr(records, "_load_function", lambda: None)
     gatherer = Records(np.ones((2, 3, 4), np.uint32), [Field(0, 4, 0)], 8)
@@ -56,7 +56,7 @@ def test_slots_outside_are_refused_untouched(use_compiled: bool, monkeypatch: py
     assert not out.any()
 
 
-def test_fields_and_shapes_that_do_not_fit_are_refused() -> None:
+def test_mismatched_fields_and_shapes_are_refused() -> None:
     rows = np.ones((2, 3, 4), np.uint32)
     for field in (Field(-1, 1, 0), Field(2, 3, 0), Field(0, 0, 0), Field(0, 1, 8), Field(0, 1, -1)):
         with pytest.raises(ValueError, match="outside rows of 4 words or records of 8"):

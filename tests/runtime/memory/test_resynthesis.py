@@ -35,7 +35,7 @@ def make_transitions(n: int, first: int = 0) -> Transitions:
 
 
 class ScriptedResynthesis:
-    """Alters and renews what it is told to; a synthetic experience has the reward 1000 + its number."""
+    """Alters and renews the specified experiences; a synthetic one has the reward 1000 + its number."""
 
     def __init__(self, synthetic: npt.ArrayLike, may_overwrite: npt.ArrayLike) -> None:
         self._synthetic, self._may_overwrite = np.array(synthetic, bool), np.array(may_overwrite, bool)
@@ -54,7 +54,7 @@ def rewards_in(storage: Storage) -> list[float]:
     return rewards
 
 
-def test_what_renews_its_slot_is_written_as_altered() -> None:
+def test_a_renewed_slot_is_written_as_altered() -> None:
     memory = Memory(config(), ScriptedResynthesis([0, 1, 0, 1, 1, 0], [1] * 6))
     memory.insert(make_transitions(6))
     assert rewards_in(memory.storage) == [1e6 + 4, 5.0, 2.0, 1e6 + 3]
@@ -62,19 +62,19 @@ def test_what_renews_its_slot_is_written_as_altered() -> None:
     assert memory.offered == memory.storage.inserted == 6
 
 
-def test_an_empty_slot_takes_what_is_offered_whether_it_renews_or_not() -> None:
+def test_an_empty_slot_takes_the_offer_whether_it_renews_or_not() -> None:
     memory = Memory(config(), ScriptedResynthesis([0, 1, 1, 0], [0] * 4))
     memory.insert(make_transitions(4))
     assert rewards_in(memory.storage) == [0.0, 1e6 + 1, 1e6 + 2, 3.0]
 
 
-def test_without_renewal_a_synthetic_experience_stays_and_a_measured_one_gives_way_to_a_measured_one() -> None:
+def test_without_renewal_a_synthetic_experience_is_kept_and_a_measured_one_replaced_by_a_measured_one() -> None:
     memory = Memory(config(), ScriptedResynthesis([0, 1, 1, 0, 1, 1, 0, 0], [1] * 4 + [0] * 4))
     memory.insert(make_transitions(8))
     assert rewards_in(memory.storage) == [4.0, 1e6 + 1, 1e6 + 2, 7.0]
 
 
-def test_what_stays_is_bit_for_bit_what_it_was_and_counts_as_written() -> None:
+def test_a_kept_experience_is_unchanged_bit_for_bit_and_counts_as_written() -> None:
     memory = Memory(config(), ScriptedResynthesis([1] * 8, [1] * 4 + [0] * 4))
     memory.insert(make_transitions(4))
     storage = memory.storage
@@ -89,7 +89,7 @@ def test_what_stays_is_bit_for_bit_what_it_was_and_counts_as_written() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["FIFO[Uniform]", "Resv[Uniform]", "TDE(1.0)[PER]", "Expl(1.0)[PER]"])
-def test_every_strategy_goes_on_and_a_mirror_follows(strategy: str) -> None:
+def test_every_strategy_continues_and_a_mirror_follows(strategy: str) -> None:
     rng = np.random.default_rng(2)
     memory = Memory(config(strategy, 50), ScriptedResynthesis(rng.random(600) < 0.3, rng.random(600) < 0.2))
     mirror = Storage(50, Layout(2, 1), cyclic=memory.keeper.cyclic)
@@ -123,7 +123,7 @@ def test_the_fraction_holds_through_every_pass_and_lifetimes_are_geometric(refre
             assert abs(kept_fraction - (1 - refresh_probability)) <= tolerance
 
 
-def test_what_is_not_written_at_all_leaves_everything_as_it_was() -> None:
+def test_an_offer_that_is_not_written_changes_nothing() -> None:
     memory = Memory(config("FULL[Uniform]"), ScriptedResynthesis([1] * 8, [1] * 8))
     memory.insert(make_transitions(8))
     assert rewards_in(memory.storage) == [1e6 + 0, 1e6 + 1, 1e6 + 2, 1e6 + 3]

@@ -14,7 +14,7 @@ def _insert(storage: Storage, slot: int, value: float, flags: int = 0, policy_id
     return storage.insert(slot, [value] * n, [-value] * m, value / 2, [value + 1] * n, flags, policy_id, value / 4)
 
 
-def test_what_is_inserted_is_gathered() -> None:
+def test_inserted_experiences_are_gathered() -> None:
     storage = Storage(5, Layout(3, 2))
     storage.insert(
         2, np.array([1.0, 2.0, 3.0], np.float32), [4.0, 5.0], 6.0, (7.0, 8.0, 9.0), Flag.TERMINATED, 77, 0.25, 3, 199
@@ -32,7 +32,7 @@ def test_what_is_inserted_is_gathered() -> None:
     assert batch.behaviour.shape == (2, 0)
 
 
-def test_rows_of_a_stochastic_policy_hold_its_distribution_and_its_draw_as_well() -> None:
+def test_rows_of_a_stochastic_policy_also_hold_its_distribution_and_draw() -> None:
     plain_layout, layout = Layout(2, 2), Layout(2, 2, behaviour=True)
     assert layout.width == plain_layout.width + 6
     first, other = Storage(3, layout), Storage(3, layout)
@@ -51,7 +51,7 @@ def test_cyclic_storage_takes_the_raw_floats_and_three_words(n_obs: int, n_act: 
     assert storage.nbytes == 1000 * 4 * (2 * n_obs + n_act + 2 + 3)
 
 
-def test_other_storage_takes_eight_bytes_more_and_a_fixed_ring() -> None:
+def test_other_storage_takes_eight_more_bytes_and_a_fixed_ring() -> None:
     storage = Storage(10_000, Layout(2, 1), cyclic=False)
     assert storage.nbytes == 10_000 * (Layout(2, 1).row_bytes + 8) + 8 * N_RECENT_WRITES
 
@@ -69,7 +69,7 @@ def test_empty_shapes_are_refused(shape: tuple[int, int, int]) -> None:
         Storage(shape[0], Layout(*shape[1:]))
 
 
-def test_errors_of_rewritten_slots_are_told_apart() -> None:
+def test_errors_of_rewritten_slots_are_recognised() -> None:
     storage = Storage(3, Layout(1, 1))
     for i in range(5):
         _insert(storage, i % 3, i)
@@ -78,7 +78,7 @@ def test_errors_of_rewritten_slots_are_told_apart() -> None:
     assert storage.is_current(slots, generations).tolist() == [True, False, True, True, False, False, False]
 
 
-def test_generation_wraps_at_2048_and_touches_nothing_else() -> None:
+def test_the_generation_wraps_at_2048_without_side_effects() -> None:
     storage = Storage(1, Layout(1, 1))
     for i in range(2049):
         _insert(storage, 0, i, policy_id=i, flags=i)
@@ -89,7 +89,7 @@ def test_generation_wraps_at_2048_and_touches_nothing_else() -> None:
     assert (meta & 0x1F, meta >> 5 & 0x7FF, meta >> 16) == (8, 2, 1)
 
 
-def test_mirror_keeps_every_bit_even_of_a_signalling_nan() -> None:
+def test_the_mirror_keeps_every_bit_even_of_a_signalling_nan() -> None:
     storage, mirror = Storage(2, Layout(1, 1)), Storage(2, Layout(1, 1))
     _insert(storage, 0, 1.0)
     storage.words[0, 0] = 0x7F800001
@@ -109,7 +109,7 @@ def _streams(draw: st.DrawFn) -> tuple[int, bool, list[int]]:
 
 @settings(max_examples=150)
 @given(stream=_streams(), sync_points=st.sets(st.integers(0, 60)), limit=st.integers(1, 15), ring=st.integers(1, 8))
-def test_a_mirror_that_catches_up_now_and_then_is_equal(
+def test_a_mirror_that_catches_up_occasionally_is_equal(
     stream: tuple[int, bool, list[int]], sync_points: set[int], limit: int, ring: int
 ) -> None:
     capacity, cyclic, slots = stream
@@ -150,7 +150,7 @@ def test_a_late_mirror_of_a_long_run_takes_each_slot_once() -> None:
     assert np.array_equal(storage.changed_since(9000), storage.changed_since(0)[storage.number(order) > 9000])
 
 
-def test_digest_sees_contents_and_count() -> None:
+def test_the_digest_covers_contents_and_count() -> None:
     first, other = Storage(4, Layout(1, 1)), Storage(4, Layout(1, 1))
     assert first.digest() == other.digest()
     _insert(first, 0, 1.0)
@@ -163,7 +163,7 @@ def test_digest_sees_contents_and_count() -> None:
     assert first.digest() != other.digest()
 
 
-def test_rows_out_of_order_or_place_are_refused_untouched() -> None:
+def test_misplaced_or_out_of_order_rows_are_refused_without_a_change() -> None:
     storage, mirror = Storage(4, Layout(1, 1)), Storage(4, Layout(1, 1))
     for i in range(4):
         _insert(storage, i, i)
@@ -182,6 +182,6 @@ def test_rows_out_of_order_or_place_are_refused_untouched() -> None:
     assert mirror.digest() == storage.digest()
 
 
-def test_a_mirror_from_the_future_is_refused() -> None:
+def test_a_mirror_ahead_of_the_memory_is_refused() -> None:
     with pytest.raises(ValueError, match="has 1 writes, but the storage only 0"):
         Storage(4, Layout(1, 1)).changed_since(1)

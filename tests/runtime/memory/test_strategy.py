@@ -25,7 +25,7 @@ KEEPERS = registry.load_available(registry.RETENTIONS)
     ),
     sampling=st.sampled_from(sampling_names()),
 )
-def test_every_strategy_reads_back_from_its_text(retention: tuple[str, float | None], sampling: str) -> None:
+def test_every_strategy_is_parsed_back_from_its_text(retention: tuple[str, float | None], sampling: str) -> None:
     strategy = Strategy(retention[0], sampling, retention[1])
     assert parse_strategy(str(strategy)) == strategy
 
@@ -67,6 +67,6 @@ def test_text_is_the_notation_of_the_paper() -> None:
         ("Expl(one)[PER]", "got 'one'"),
     ],
 )
-def test_a_bad_name_is_refused_with_what_is_known(text: str, message: str) -> None:
+def test_an_invalid_name_is_refused_with_the_known_ones(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         parse_strategy(text)

@@ -30,7 +30,7 @@ def build(*batches: Records) -> tuple[Transitions, int]:
 
 
 def ticks(transitions: Transitions) -> list[int]:
-    """Which records' transitions these are: the samples give each record a reward of its own."""
+    """Records of these transitions: the samples give each record its own reward."""
     return [round(-1 - r) for r in transitions.reward.tolist()]
 
 
@@ -39,7 +39,7 @@ def test_an_episode_of_n_transitions_has_n_plus_one_records() -> None:
     assert (ticks(transitions), gaps) == ([0, 1, 2, 3], 0)
 
 
-def test_a_transition_is_a_record_and_the_observation_of_the_next_in_normalised_units() -> None:
+def test_a_transition_is_a_record_and_the_next_observation_in_normalised_units() -> None:
     rows = records(2)
     rows["observation"] = [[np.pi, -15.0], [-np.pi / 2, 45.0]]
     rows["applied"][0], rows["reward"][0], rows["exploration"][0], rows["policy_id"][0] = -1.5, -12.5, 0.75, 9
@@ -57,7 +57,7 @@ def test_a_transition_is_a_record_and_the_observation_of_the_next_in_normalised_
     assert transitions.behaviour.shape == (1, 0)
 
 
-def test_a_range_that_is_not_symmetric_is_mapped_onto_minus_one_to_one() -> None:
+def test_an_asymmetric_range_is_mapped_onto_minus_one_to_one() -> None:
     rows = np.zeros(2, RecordLayout(2, 2, 4).dtype)
     rows["tick"], rows["frame"] = [0, 1], [1, 2]
     rows["observation"] = [[-0.035, 0.4], [0.105, -0.4]]
@@ -68,7 +68,7 @@ def test_a_range_that_is_not_symmetric_is_mapped_onto_minus_one_to_one() -> None
     np.testing.assert_allclose(transitions.next_observation, [[1.0, -1.0]], atol=1e-6)
 
 
-def test_an_added_previous_command_is_normalised_by_its_actuator_s_range() -> None:
+def test_an_added_previous_command_is_normalised_by_its_actuators_range() -> None:
     rows = np.zeros(2, RecordLayout(2, 3, 1).dtype)
     rows["tick"], rows["frame"] = [0, 1], [1, 2]
     rows["observation"][:, 2] = [-1.5, 3.0]
@@ -79,7 +79,7 @@ def test_an_added_previous_command_is_normalised_by_its_actuator_s_range() -> No
 # -- no transition across a gap ----------------------------------------------------------------------------------------
 
 
-def test_records_the_full_ring_dropped_leave_no_transition_across_them() -> None:
+def test_records_dropped_by_the_full_ring_leave_no_transition_across_them() -> None:
     rows = episode(9)
     transitions, gaps = build(rows[[0, 1, 2, 6, 7, 8, 9]])
     assert (ticks(transitions), gaps) == ([0, 1, 6, 7, 8], 1)
@@ -92,14 +92,14 @@ def test_a_lost_frame_leaves_no_transition_across_it() -> None:
     assert (ticks(transitions), gaps) == ([0, 1, 3, 4], 1)
 
 
-def test_a_transition_that_was_not_observed_whole_is_left_out() -> None:
+def test_an_incompletely_observed_transition_is_left_out() -> None:
     rows = episode(5)
     rows["flags"][2] |= RecordFlag.INVALID
     transitions, gaps = build(rows)
     assert (ticks(transitions), gaps) == ([0, 1, 3, 4], 1)
 
 
-def test_a_late_command_is_no_gap() -> None:
+def test_a_late_command_is_not_a_gap() -> None:
     rows = episode(3)
     rows["flags"] |= int(RecordFlag.LATE)
     transitions, gaps = build(rows)
@@ -111,7 +111,7 @@ def test_no_transition_leads_from_one_episode_into_the_next() -> None:
     assert (ticks(transitions), gaps) == ([0, 1, 3, 4], 0)
 
 
-def test_nothing_starts_from_the_last_record_of_an_episode_even_where_its_number_is_used_again() -> None:
+def test_nothing_starts_from_the_last_record_of_an_episode_even_if_its_number_is_reused() -> None:
     transitions, gaps = build(episode(2), episode(2, tick=3, frame=4))
     assert (ticks(transitions), gaps) == ([0, 1, 3, 4], 0)
 
@@ -121,7 +121,7 @@ def test_an_episode_whose_end_was_dropped_does_not_run_into_the_next() -> None:
     assert ticks(transitions) == [0, 3, 4]
 
 
-def test_evaluation_episodes_are_not_stored_nor_joined_to_the_training_before_them() -> None:
+def test_evaluation_episodes_are_neither_stored_nor_joined_to_the_training_before_them() -> None:
     evaluation = episode(3, tick=3, frame=4, kind=Kind.EVAL)
     transitions, gaps = build(episode(2), evaluation, episode(2, tick=7, frame=8, episode=2))
     assert (ticks(transitions), gaps) == ([0, 1, 7, 8], 0)
@@ -139,7 +139,7 @@ def test_evaluation_episodes_are_not_stored_nor_joined_to_the_training_before_th
         ("exploration", np.inf, [0, 1, 3]),
     ],
 )
-def test_what_is_no_finite_number_is_dropped_and_counted(column: str, value: float, left: list[int]) -> None:
+def test_non_finite_transitions_are_dropped_and_counted(column: str, value: float, left: list[int]) -> None:
     rows = episode(4)
     rows[column][2] = value
     transitions, gaps = build(rows)
@@ -147,13 +147,13 @@ def test_what_is_no_finite_number_is_dropped_and_counted(column: str, value: flo
     assert all(np.isfinite(part).all() for part in transitions)
 
 
-def test_a_policy_action_that_is_no_number_does_not_matter_once_the_shield_has_replaced_it() -> None:
+def test_a_non_finite_policy_action_does_not_matter_once_the_shield_has_replaced_it() -> None:
     rows = episode(2)
     rows["policy"][0] = rows["explored"][0] = np.nan
     assert ticks(build(rows)[0]) == [0, 1]
 
 
-# -- what is said of a transition --------------------------------------------------------------------------------------
+# -- attributes of a transition ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -164,25 +164,25 @@ def test_only_the_last_transition_is_terminated_or_truncated_and_never_both(end:
     assert transitions.flags.tolist() == [0, 0, flag]
 
 
-def test_a_transition_knows_its_episode_and_its_number_in_it() -> None:
+def test_a_transition_holds_its_episode_and_its_number_within_it() -> None:
     transitions, _ = build(episode(3, tick=50), episode(2, tick=54, frame=5, episode=2))
     assert transitions.episode.tolist() == [1, 1, 1, 2, 2]
     assert transitions.step.tolist() == [0, 1, 2, 0, 1]
 
 
-def test_lost_records_are_counted_and_an_evaluation_in_between_is_not() -> None:
+def test_lost_records_are_counted_but_not_an_evaluation_in_between() -> None:
     evaluation = episode(3, tick=4, frame=5, kind=Kind.EVAL)
     next_episode = episode(4, tick=8, frame=9, episode=2)[[0, 2, 3, 4]]
     transitions, _ = build(episode(3)[:2], evaluation[2:], next_episode[:1], next_episode[1:])
     assert (transitions.episode.tolist(), transitions.step.tolist()) == ([1, 2, 2], [0, 2, 3])
 
 
-def test_of_an_episode_that_was_joined_late_the_first_record_seen_counts_as_its_first() -> None:
+def test_in_an_episode_joined_late_the_first_record_seen_counts_as_its_first() -> None:
     transitions, _ = build(episode(5)[3:])
     assert transitions.step.tolist() == [0, 1]
 
 
-def test_whoever_goes_on_with_an_episode_counts_from_its_first_record_whatever_was_lost() -> None:
+def test_a_successor_counts_from_the_first_record_of_the_episode_whatever_was_lost() -> None:
     records = episode(9, tick=50)
     first, second = TransitionBuilder(RIG), TransitionBuilder(RIG)
     first.add(records[:4])
@@ -197,7 +197,7 @@ def test_an_intervention_of_the_shield_is_noted() -> None:
     assert build(rows)[0].flags.tolist() == [0, expected_flags, expected_flags, Flag.TRUNCATED]
 
 
-def test_an_action_that_is_not_the_one_chosen_deviates() -> None:
+def test_an_action_other_than_the_chosen_one_deviates() -> None:
     rows = episode(5)
     rows["applied"] = 1.5
     rows["explored"][:, 0] = [1.5, 1.45, 1.0, np.nan, 1.5, 0.0]
@@ -211,7 +211,7 @@ def test_an_action_drawn_with_less_noise_deviates() -> None:
     assert (build(rows)[0].flags & Flag.DEVIATES).tolist() == [0, Flag.DEVIATES, 0]
 
 
-def test_an_action_clipped_to_its_range_is_the_one_chosen() -> None:
+def test_an_action_clipped_to_its_range_is_the_chosen_one() -> None:
     rows = episode(1)
     rows["applied"], rows["explored"] = -3.0, -7.0
     assert not (build(rows)[0].flags & Flag.DEVIATES).any()
@@ -248,7 +248,7 @@ def recordings(draw: st.DrawFn) -> Records:
 
 
 def observed_ticks(rows: Records) -> list[int]:
-    """Ticks whose transition is observed whole, by the definition."""
+    """Ticks whose transition is observed completely, according to the definition."""
     ticks = []
     for a, b in itertools.pairwise(rows):
         is_same_episode = a["episode"] == b["episode"] and a["kind"] == b["kind"] == Kind.TRAIN
@@ -261,13 +261,13 @@ def observed_ticks(rows: Records) -> list[int]:
 
 @settings(max_examples=60)
 @given(recordings())
-def test_exactly_the_pairs_observed_whole_become_transitions(rows: Records) -> None:
+def test_exactly_the_completely_observed_pairs_become_transitions(rows: Records) -> None:
     assert ticks(build(rows)[0]) == observed_ticks(rows)
 
 
 @settings(max_examples=60)
 @given(recordings(), st.lists(st.integers(0, 30), max_size=8))
-def test_it_does_not_matter_how_the_records_come_in_batches(rows: Records, cuts: list[int]) -> None:
+def test_the_batching_of_records_does_not_matter(rows: Records, cuts: list[int]) -> None:
     expected, gaps = build(rows)
     edges = [0, *sorted(min(c, len(rows)) for c in cuts), len(rows)]
     batches = [rows[a:b] for a, b in itertools.pairwise(edges)]
@@ -276,7 +276,7 @@ def test_it_does_not_matter_how_the_records_come_in_batches(rows: Records, cuts:
     assert actual_gaps == gaps
 
 
-def test_nothing_comes_of_nothing_and_of_a_single_record() -> None:
+def test_no_transition_follows_from_nothing_or_a_single_record() -> None:
     builder = TransitionBuilder(RIG)
     assert len(builder.add(np.zeros(0, LAYOUT.dtype)).reward) == 0
     assert len(builder.add(records(1)).reward) == 0
@@ -284,7 +284,7 @@ def test_nothing_comes_of_nothing_and_of_a_single_record() -> None:
     assert ticks(builder.add(records(2)[1:])) == [0], "the one before is still waiting"
 
 
-def test_a_batch_is_not_kept_alive_by_the_record_that_waits() -> None:
+def test_the_pending_record_does_not_keep_a_batch_alive() -> None:
     rows = records(3)
     builder = TransitionBuilder(RIG)
     builder.add(rows)
@@ -294,13 +294,13 @@ def test_a_batch_is_not_kept_alive_by_the_record_that_waits() -> None:
 
 
 @given(st.integers(0, 12), st.integers(0, 4095))
-def test_selecting_keeps_the_chosen_ones_in_order(n: int, mask: int) -> None:
+def test_selecting_keeps_the_selected_ones_in_order(n: int, mask: int) -> None:
     transitions, _ = build(records(n + 1))
     selected = np.array([bool(mask >> i & 1) for i in range(n)], bool)
     assert ticks(transitions.select(selected)) == [i for i in range(n) if selected[i]]
 
 
-def test_the_memory_holds_what_the_policy_saw() -> None:
+def test_the_memory_holds_the_inputs_of_the_policy() -> None:
     bare_records = records(3)
     rows = np.zeros(3, RecordLayout(2, 2, 1, n_inputs=3).dtype)
     for name in bare_records.dtype.names or ():

@@ -127,8 +127,8 @@ def wide_policy(opset: int = 20) -> onnx.ModelProto:
 
 
 def convolving() -> onnx.ModelProto:
-    """Make a policy that shapes its input to two images of 6 by 5 whole numbers and convolves them, with padding at
-    first."""
+    """Make a policy that reshapes its input to two images of 6 by 5 integers and convolves them, at first with
+    padding."""
     rng = np.random.default_rng(2)
     constants: dict[str, npt.ArrayLike] = {
         "spread": rng.standard_normal((2, 60)).astype(np.float32),
@@ -160,13 +160,13 @@ def convolving() -> onnx.ModelProto:
 def linear(
     extra: Sequence[onnx.NodeProto] = (), constants: Arrays | None = None, *, opset: int = 17
 ) -> onnx.ModelProto:
-    """Make ``action = tanh(observation @ w)``, with nodes before it whose values it ignores."""
+    """Make ``action = tanh(observation @ w)``, with preceding nodes whose values it ignores."""
     nodes = [*extra, node("MatMul", ["observation", "w"], ["s"]), node("Tanh", ["s"], ["action"])]
     return proto(nodes, {"w": np.full((2, 1), 0.1, np.float32), **(constants or {})}, opset=opset)
 
 
 def serialized(model: onnx.ModelProto) -> bytes:
-    """Give the model's bytes."""
+    """Serialise the model."""
     return bytes(model.SerializeToString(deterministic=True))
 
 
@@ -206,7 +206,7 @@ def _ports(**widths: int) -> list[onnx.ValueInfoProto]:
 def stochastic(contract: PolicyContract = STOCHASTIC, **replacements: onnx.NodeProto) -> onnx.ModelProto:
     """Make mean = 0.3 theta, std = exp(0.1 omega - 1), action = 3 tanh(mean + std noise), or clipped for a Gaussian.
 
-    ``replacements``: other nodes, by output.
+    ``replacements``: nodes to substitute, by output.
     """
     squash_node = node("Tanh", ["drawn"], ["unit"])
     if contract.behaviour != SQUASHED_GAUSSIAN:

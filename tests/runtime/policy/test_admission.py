@@ -20,7 +20,7 @@ PROBES = probe_states(CONTRACT, 64, seed=0)
 
 
 def make_clock(step_us: float) -> Callable[[], int]:
-    """Make a clock on which every call is ``step_us`` after the one before."""
+    """Make a clock on which every call is ``step_us`` later than the previous one."""
     return itertools.count(0, int(step_us * 1000)).__next__
 
 
@@ -87,7 +87,7 @@ def test_a_policy_without_metadata_is_refused() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "{}", '{"rig": 3}', "[" * 20_000, '{"x":' * 10_000, "\x00"])
-def test_metadata_that_is_no_contract_is_refused(text: str) -> None:
+def test_metadata_without_a_valid_contract_are_refused(text: str) -> None:
     model = models.policy(contract=None)
     helper.set_model_props(model, {METADATA_KEY: text})
     assert refusal_of(model)[0] == "contract"
@@ -119,7 +119,7 @@ def test_a_contract_for_another_rig_is_refused(contract: PolicyContract, reason:
     assert reason in message
 
 
-def test_a_deterministic_policy_may_be_of_either_format() -> None:
+def test_a_deterministic_policy_may_have_either_format() -> None:
     assert isinstance(verdict(models.policy(contract=altered_contract(format=2))), Admitted)
 
 
@@ -154,7 +154,7 @@ def test_nan_weights_are_refused_even_where_relu_hides_them() -> None:
 
 
 @pytest.mark.parametrize("op", ["Sqrt", "Div"])
-def test_outputs_that_are_not_finite_somewhere_are_refused(op: str) -> None:
+def test_non_finite_outputs_anywhere_are_refused(op: str) -> None:
     """sqrt of a negative state; zero by zero at the centre."""
     extra = node("Sqrt", ["h"], ["x"]) if op == "Sqrt" else node("Div", ["h", "h"], ["x"])
     nodes = [node("MatMul", ["observation", "w"], ["h"]), extra, node("Clip", ["x", "low", "high"], ["action"])]
@@ -173,14 +173,14 @@ def test_outputs_beyond_the_limits_are_refused_with_the_worst_one() -> None:
 
 
 @pytest.mark.parametrize(("scale", "is_admitted"), [(3.0, True), (3.0002, True), (3.0004, False)])
-def test_limits_hold_to_a_ten_thousandth_of_the_half_range(scale: float, is_admitted: bool) -> None:
+def test_limits_have_a_tolerance_of_a_ten_thousandth_of_the_half_range(scale: float, is_admitted: bool) -> None:
     nodes = [node("Sub", ["first", "first"], ["zero"]), node("Add", ["zero", "c"], ["action"])]
     slice_node = node("Slice", ["observation", "i0", "i1", "i1"], ["first"])
     constants = {"i0": np.array([0]), "i1": np.array([1]), "c": np.array([[scale]], np.float32)}
     assert isinstance(verdict(models.proto([slice_node, *nodes], constants)), Admitted) is is_admitted
 
 
-def test_a_policy_bad_only_on_a_recorded_state_is_refused() -> None:
+def test_a_policy_that_fails_only_on_a_recorded_state_is_refused() -> None:
     """Relu(theta - 100) is 0 on every probe of the range, and not at theta = 200."""
     slope = np.array([[1.0], [0.0]], np.float32)
     nodes = [node("Gemm", ["observation", "w", "b"], ["s"]), node("Relu", ["s"], ["action"])]
@@ -192,14 +192,14 @@ def test_a_policy_bad_only_on_a_recorded_state_is_refused() -> None:
     assert result.reason.startswith("action 'voltage' is 100 at theta 200, omega 0; allowed is [-3, 3] V; 1 of 65")
 
 
-def test_probe_states_that_are_not_finite_are_left_out() -> None:
+def test_non_finite_probe_states_are_left_out() -> None:
     states = np.concatenate([PROBES, np.array([[np.nan, 0], [0, np.inf]], np.float32)])
     result = admit(models.serialized(models.policy()), CONTRACT, states, clock_ns=make_clock(5))
     assert isinstance(result, Admitted)
     assert result.warnings == ("2 of 66 probe states are non-finite and were ignored",)
 
 
-def test_probe_states_of_another_width_are_the_callers_error() -> None:
+def test_probe_states_of_another_width_are_an_error_of_the_caller() -> None:
     with pytest.raises(ValueError, match=r"probes have shape \(4, 3\), but the rig has 2"):
         admit(b"", CONTRACT, np.zeros((4, 3), np.float32))
 
@@ -227,7 +227,7 @@ def test_a_hopelessly_slow_policy_is_refused_after_three_runs() -> None:
 
 
 @pytest.mark.parametrize("run_us", [60, 2000])
-def test_an_advisory_latency_only_warns(run_us: float) -> None:
+def test_an_advisory_latency_limit_only_warns(run_us: float) -> None:
     result = verdict(models.policy(), AdmissionLimits(latency_budget_us=50, latency_is_advisory=True), run_us)
     assert isinstance(result, Admitted)
     assert result.warnings == (f"p50 {run_us:.1f} us, p99 {run_us:.1f} us of 100 runs; 50 us allowed",)
@@ -248,7 +248,7 @@ def test_rare_slow_runs_only_warn() -> None:
     assert len(result.warnings) == 1
 
 
-def test_what_onnxruntime_itself_refuses_is_refused_with_its_reason() -> None:
+def test_a_refusal_by_onnxruntime_is_reported_with_its_reason() -> None:
     """There is no float64 kernel for Elu."""
     nodes = [node("Cast", ["observation"], ["d"], to=11), node("Elu", ["d"], ["e"]), node("Cast", ["e"], ["x"], to=1)]
     stage, reason = refusal_of(models.linear(nodes))
@@ -256,11 +256,11 @@ def test_what_onnxruntime_itself_refuses_is_refused_with_its_reason() -> None:
     assert reason.startswith("onnxruntime rejects it: ")
 
 
-def test_the_verdict_is_the_same_twice() -> None:
+def test_the_verdict_is_reproducible() -> None:
     assert verdict(models.policy()) == verdict(models.policy())
 
 
-def test_has_the_centre_and_all_corners_of_both_boxes() -> None:
+def test_probes_include_the_centre_and_all_corners_of_both_boxes() -> None:
     states = probe_states(CONTRACT, 64, seed=0)
     assert states.dtype == np.float32
     rows = {tuple(map(float, row)) for row in states}
@@ -271,7 +271,7 @@ def test_has_the_centre_and_all_corners_of_both_boxes() -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 7, 64, 300])
 @pytest.mark.parametrize("width", [1, 2, 17, 40])
-def test_has_as_many_rows_as_asked_within_the_widened_range(n: int, width: int) -> None:
+def test_probes_have_the_requested_number_of_rows_within_the_widened_range(n: int, width: int) -> None:
     signals = tuple(Signal(f"x{i}", "m", 1.0 + i, 3.0 + i) for i in range(width))
     contract = msgspec.structs.replace(CONTRACT, observations=signals)
     states = probe_states(contract, n, seed=1)
@@ -282,6 +282,6 @@ def test_has_as_many_rows_as_asked_within_the_widened_range(n: int, width: int) 
         assert (np.abs(states - centre) > 1.0).any(axis=0).all()
 
 
-def test_is_the_same_for_the_same_seed_alone() -> None:
+def test_probes_are_the_same_only_for_the_same_seed() -> None:
     np.testing.assert_array_equal(probe_states(CONTRACT, 50, 1), probe_states(CONTRACT, 50, 1))
     assert not np.array_equal(probe_states(CONTRACT, 50, 1), probe_states(CONTRACT, 50, 2))

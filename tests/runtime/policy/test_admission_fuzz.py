@@ -26,7 +26,7 @@ PROBES = SUBJECT.probes
 
 @pytest.mark.parametrize("mutate", MUTATIONS)
 @pytest.mark.parametrize("n_mutants", [QUICK_MUTANTS, pytest.param(LONG_MUTANTS, marks=pytest.mark.study)])
-def test_every_mutant_gets_a_verdict_and_none_of_sound_form_harms_the_loop(
+def test_every_mutant_gets_a_verdict_and_well_formed_ones_do_not_harm_the_loop(
     mutate: Mutate, n_mutants: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     outcome = campaign(n_mutants, 1, mutate, tmp_path, SUBJECT)
@@ -39,7 +39,7 @@ def test_every_mutant_gets_a_verdict_and_none_of_sound_form_harms_the_loop(
     if mutate is mutated_weights:
         assert outcome.rolled_back > n_mutants / 20, "the form is sound and the numbers are not"
         assert set(verdicts) <= {"admitted", "finite", "bounds"}
-    elif mutate is not mutated_contract:  # a number and a name do no harm, however odd
+    elif mutate is not mutated_contract:  # a number and a name are harmless, however odd
         assert n_mutants - verdicts["admitted"] > n_mutants / 4
     assert outcome.grown_bytes < GROWTH_BYTES, outcome
     with capfd.disabled():
@@ -48,7 +48,7 @@ def test_every_mutant_gets_a_verdict_and_none_of_sound_form_harms_the_loop(
 
 
 @pytest.mark.parametrize("mutate", MUTATIONS)
-def test_mutants_of_stochastic_recurrent_and_convolving_policies_harm_the_loop_no_more(
+def test_mutants_of_stochastic_recurrent_and_convolutional_policies_do_not_harm_the_loop_either(
     mutate: Mutate, tmp_path: Path
 ) -> None:
     own_noise = msgspec.structs.replace(PENDULUM, exploration=OwnNoise())
@@ -62,13 +62,13 @@ def test_mutants_of_stochastic_recurrent_and_convolving_policies_harm_the_loop_n
         assert len(outcome.verdicts) > 1
 
 
-def test_every_cut_of_a_model_gets_a_verdict() -> None:
+def test_every_truncation_of_a_model_gets_a_verdict() -> None:
     for data in (*ORIGINALS, CONVOLVING):
         for length in range(0, len(data), 7):
             assert isinstance(admit(data[:length], models.CONTRACT, PROBES), Refused)
 
 
-def test_of_a_damaged_slot_the_loop_takes_nothing_but_what_was_put_there(tmp_path: Path) -> None:
+def test_from_a_damaged_slot_the_loop_takes_only_what_was_put_there(tmp_path: Path) -> None:
     rng = random.Random(1)
     loop = Loop(tmp_path, SUBJECT)
     segment = Segment.attach(tmp_path / "slot", SLOT_SCHEMA)

@@ -29,17 +29,17 @@ def refusal_of(model: onnx.ModelProto, max_parameters: int = 10_000, max_operati
     return str(error.value)
 
 
-def test_counts_what_a_network_costs() -> None:
+def test_counts_the_operations_of_a_network() -> None:
     # 2-50-50-1: weights and biases, and the scale; each multiply-add, bias and activation once (16 for tanh).
     assert compute_cost(models.policy()) == Cost(2751 + 1, (3 * 50 + 50) + (51 * 50 + 50) + (51 + 16) + 2, 4 * 50 + 3)
 
 
 @pytest.mark.parametrize("opset", [20, 22, 25, 26])
-def test_follows_the_shapes_through_every_kind_of_operator(opset: int) -> None:
+def test_infers_the_shapes_through_every_kind_of_operator(opset: int) -> None:
     assert compute_cost(models.wide_policy(opset)).parameters > 0
 
 
-def test_counts_what_convolutions_cost() -> None:
+def test_counts_the_operations_of_convolutions() -> None:
     # Each filter element and bias once per output: 3 (7, 5) images of 2 3 2 elements, then 4 (2, 2) of 3 2 2.
     first_size, second_size = 3 * 7 * 5, 4 * 2 * 2
     parameters = 120 + 4 + 36 + 3 + 48 + 16 + 1
@@ -78,7 +78,7 @@ def test_refuses_operator_sets_whose_rules_are_unknown(opset: int) -> None:
     assert f"operator set {opset}; allowed are 13 to 26" in refusal_of(models.linear(opset=opset))
 
 
-def test_refuses_an_operator_before_the_set_that_brought_it() -> None:
+def test_refuses_an_operator_before_the_set_that_introduced_it() -> None:
     assert "Gelu requires operator set 20" in refusal_of(
         models.linear([node("Gelu", ["observation"], ["x"])], opset=17)
     )
@@ -170,13 +170,13 @@ BAD_NODES = [
 @pytest.mark.parametrize(
     ("bad_node", "constants"), BAD_NODES, ids=[f"{i}-{n.op_type}" for i, (n, _) in enumerate(BAD_NODES)]
 )
-def test_refuses_inputs_that_do_not_fit_the_operator(bad_node: onnx.NodeProto, constants: models.Arrays) -> None:
+def test_refuses_inputs_that_do_not_match_the_operator(bad_node: onnx.NodeProto, constants: models.Arrays) -> None:
     images = {"image": np.ones((1, 2, 4, 5), np.float32), "filters": np.ones((3, 2, 2, 3), np.float32)}
     reason = refusal_of(models.linear([bad_node], {**images, **constants}, opset=18))
     assert reason.startswith(f"shapes: {bad_node.op_type}" if bad_node.op_type == "Conv" else "shapes: ")
 
 
-def test_the_best_of_some_values_may_pick_from_as_many_but_not_from_fewer() -> None:
+def test_the_best_of_some_values_may_select_from_as_many_but_not_from_fewer() -> None:
     nodes = [node("ArgMax", ["observation"], ["best"], axis=1), node("Gather", ["levels", "best"], ["x"])]
     for levels, message in ((np.zeros(2, np.float32), ""), (np.zeros(1, np.float32), "indices up to 1 exceed 1")):
         model = models.linear([*nodes], {"levels": levels})
@@ -251,14 +251,14 @@ def test_refuses_an_output_that_nothing_computes() -> None:
 
 
 @pytest.mark.parametrize("shape", [[1 << 40, 1], [2, 1], ["batch", "batch", "batch"], [1, 2]])
-def test_refuses_a_declaration_that_is_not_true(shape: list[int | str]) -> None:
+def test_refuses_a_false_declaration(shape: list[int | str]) -> None:
     model = models.linear()
     model.graph.value_info.append(helper.make_tensor_value_info("s", 1, shape))
     assert "'s' is declared as" in refusal_of(model)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_refuses_weights_that_are_not_finite(value: float) -> None:
+def test_refuses_non_finite_weights(value: float) -> None:
     model = models.linear([node("Add", ["observation", "a"], ["x"])], {"a": np.array([[0, value]], np.float32)})
     assert refusal_of(model).startswith("finite: constant 'a' has 1 non-finite elements")
 
@@ -290,7 +290,7 @@ def pair(low: int, high: int) -> st.SearchStrategy[list[int]]:
 
 @st.composite
 def calls(draw: st.DrawFn) -> tuple[onnx.NodeProto, tuple[int, ...], dict[str, np.ndarray]]:
-    """Draw one operator, the shape of its first input, and its constants; many do not fit, and are refused."""
+    """Draw one operator, the shape of its first input, and its constants; many do not match, and are refused."""
     shape = tuple(draw(st.lists(st.integers(1, 3), max_size=4)))
     rank = len(shape)
     axis = st.integers(-rank - 1, rank)
@@ -354,7 +354,7 @@ def calls(draw: st.DrawFn) -> tuple[onnx.NodeProto, tuple[int, ...], dict[str, n
 def infer_shapes(
     made_node: onnx.NodeProto, shape: tuple[int, ...], constants: dict[str, np.ndarray]
 ) -> tuple[tuple[int, ...], ...] | None:
-    """Give the shapes that the rule expects, after checking them against onnxruntime; None where it refuses."""
+    """Return the shapes expected by the rule, after checking them against onnxruntime; None if it refuses."""
     port = helper.make_tensor_value_info("observation", 1, shape)
     outputs = [onnx.ValueInfoProto(name=name) for name in made_node.output]
     for output in outputs:
@@ -374,7 +374,7 @@ def infer_shapes(
 
 @settings(max_examples=300)
 @given(calls())
-def test_onnxruntime_agrees_with_every_shape_that_is_accepted(
+def test_onnxruntime_agrees_with_every_accepted_shape(
     call: tuple[onnx.NodeProto, tuple[int, ...], dict[str, np.ndarray]],
 ) -> None:
     infer_shapes(*call)
@@ -404,7 +404,7 @@ def test_onnxruntime_agrees_with_every_shape_that_is_accepted(
         ("ArgMax", (2, 3, 4), [], {"axis": -1, "keepdims": -1}, None),
     ],
 )
-def test_yields_the_shapes_of_the_specification(
+def test_computes_the_shapes_of_the_specification(
     op: str,
     shape: tuple[int, ...],
     lists: list[list[int]],

@@ -1,4 +1,4 @@
-"""Networks as the C library evaluates them, against onnxruntime."""
+"""Networks evaluated by the C library, compared with onnxruntime."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_it_agrees_with_onnxruntime_within_rounding(
 
 
 @needs_library
-def test_a_network_repeats_its_bits_and_ignores_the_past() -> None:
+def test_a_network_repeats_its_bits_and_has_no_history() -> None:
     rng = np.random.default_rng(1)
     model = chain([3, 50, 20, 2], ["Relu", "Tanh", "Tanh"], rng)
     first, second = PolicySession(model, native=True), PolicySession(model, native=True)
@@ -120,7 +120,7 @@ def test_extreme_values_end_as_in_onnxruntime(unit: str, value: float) -> None:
 
 @needs_library
 @pytest.mark.parametrize("model", [models.stochastic(), models.recurrent()])
-def test_heads_and_states_of_our_own_policies_are_covered(model: onnx.ModelProto) -> None:
+def test_the_heads_and_states_of_our_own_policies_are_covered(model: onnx.ModelProto) -> None:
     data = models.serialized(model)
     native_session, onnx_session = PolicySession(data, native=True), PolicySession(data)
     for policy_session in (native_session, onnx_session):
@@ -132,7 +132,7 @@ def test_heads_and_states_of_our_own_policies_are_covered(model: onnx.ModelProto
         np.testing.assert_allclose(getattr(native_session, port), getattr(onnx_session, port), rtol=1e-5, atol=1e-5)
 
 
-def test_an_operator_that_is_not_covered_leaves_the_graph_to_onnxruntime() -> None:
+def test_an_uncovered_operator_leaves_the_graph_to_onnxruntime() -> None:
     model = chain([2, 3], ["Softplus"], np.random.default_rng(0))
     assert compile_network(read_model(model), ("observation",), ("action",)) is None
     with pytest.raises(ModelRefused, match="does not evaluate this graph"):
@@ -142,7 +142,7 @@ def test_an_operator_that_is_not_covered_leaves_the_graph_to_onnxruntime() -> No
 @needs_library
 @pytest.mark.parametrize("column", range(6))
 @pytest.mark.parametrize("value", [-1, 1 << 20, (1 << 31) - 1])
-def test_a_step_that_leaves_its_array_is_not_run(column: int, value: int) -> None:
+def test_a_step_beyond_its_array_is_not_run(column: int, value: int) -> None:
     network = compile_network(
         read_model(chain([2, 8, 1], ["Relu", "Tanh"], np.random.default_rng(0))), ("observation",), ("action",)
     )
@@ -166,14 +166,14 @@ def admit_model(**limits: object) -> Admitted:
     return result
 
 
-def test_admission_chooses_the_library_where_it_may() -> None:
+def test_admission_selects_the_library_where_it_may() -> None:
     assert admit_model(latency_is_advisory=True).native is (library() is not None)
     assert not admit_model(latency_is_advisory=True, evaluator="onnxruntime").native
 
 
 @needs_library
 @pytest.mark.parametrize("relative_error", [1e-2, np.inf, np.nan])
-def test_admission_keeps_onnxruntime_and_says_so_where_the_library_differs(
+def test_admission_keeps_onnxruntime_and_reports_it_if_the_library_differs(
     relative_error: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def build_wrong_network(model: OnnxModel, inputs: Sequence[str], outputs: Sequence[str]) -> Network | None:
@@ -186,7 +186,7 @@ def test_admission_keeps_onnxruntime_and_says_so_where_the_library_differs(
     monkeypatch.setattr(session, "compile_network", build_wrong_network)
     verdict = admit_model(latency_is_advisory=True)
     assert not verdict.native
-    [warning] = [text for text in verdict.warnings if "onnxruntime" in text]  # a busy machine warns of its latency, too
+    [warning] = [text for text in verdict.warnings if "onnxruntime" in text]  # a busy machine also warns of latency
     assert warning.startswith("evaluated by onnxruntime, because the C library's 'action' differs by ")
     assert warning.endswith(", more than rounding (1e-05)")
 
@@ -206,7 +206,7 @@ def test_admission_parses_a_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_library
 @pytest.mark.parametrize("probe_index", [0, 1, 2, 65])
-def test_one_probe_at_which_the_library_differs_is_enough(probe_index: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_differing_probe_is_enough(probe_index: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model = models.serialized(models.policy())
     probes = np.concatenate([probe_states(models.CONTRACT, 64, 0), np.full((2, 2), 0.25, np.float32)])
     sessions = PolicySession(model), PolicySession(model, native=True)
@@ -220,7 +220,7 @@ def test_one_probe_at_which_the_library_differs_is_enough(probe_index: int, monk
     assert "differs by 4e-05" in native.warning
 
 
-def test_a_graph_that_the_library_does_not_cover_is_no_warning() -> None:
+def test_an_uncovered_graph_is_not_a_warning() -> None:
     model = chain([2, 3], ["Softplus"], np.random.default_rng(0))
     probes = np.zeros((1, 2), np.float32)
     assert probing.verify_native(PolicySession(model), read_model(model), [], probes, models.CONTRACT) == (None, "")

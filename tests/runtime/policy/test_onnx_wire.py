@@ -35,7 +35,7 @@ def model_with_raw_tensor(payload: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("model", [models.policy(), models.wide_policy()], ids=["plain", "wide"])
-def test_reads_what_onnx_reads(model: onnx.ModelProto) -> None:
+def test_reads_the_same_as_onnx(model: onnx.ModelProto) -> None:
     parsed = read_model(models.serialized(model))
     assert parsed.ir_version == model.ir_version
     assert parsed.opsets == {o.domain: o.version for o in model.opset_import}
@@ -76,14 +76,14 @@ def test_reads_every_kind_of_attribute(name: str, value: object, expected: Attri
 
 
 @pytest.mark.parametrize("array", [np.array([[1.5], [-2.0]], np.float32), np.array([0.1]), np.array([-1, 1 << 62])])
-def test_reads_elements_kept_in_typed_fields(array: np.ndarray) -> None:
+def test_reads_elements_in_typed_fields(array: np.ndarray) -> None:
     kind = helper.np_dtype_to_tensor_dtype(array.dtype)
     parsed = read_model(model_with_tensor(helper.make_tensor("t", kind, array.shape, array.ravel().tolist())))
     np.testing.assert_array_equal(parsed.initializers["t"], array)
     assert not parsed.initializers["t"].flags.writeable
 
 
-def test_every_truncation_is_refused_or_lacks_whole_fields() -> None:
+def test_every_truncation_is_refused_or_lacks_complete_fields() -> None:
     data = models.serialized(models.policy(hidden=2))
     complete = read_model(data)
     for length in range(len(data)):
@@ -123,11 +123,11 @@ def test_every_truncation_is_refused_or_lacks_whole_fields() -> None:
         (b"\x08\x08" + field(7, field(11, field(2, field(4, b"")))), "a sequence"),
     ],
 )
-def test_refuses_bytes_that_are_no_policy(data: bytes, reason: str) -> None:
+def test_refuses_bytes_that_are_not_a_policy(data: bytes, reason: str) -> None:
     assert reason in refusal_message(data)
 
 
-def test_refuses_a_length_that_only_fits_the_outer_message() -> None:
+def test_refuses_a_length_that_fits_only_the_outer_message() -> None:
     node = field(1, b"\x22\x05Re")  # op_type claims five bytes, the node ends after two
     assert "truncated" in refusal_message(b"\x08\x08" + field(7, node + field(2, b"policy")))
 
@@ -166,7 +166,7 @@ def test_refuses_a_tensor_whose_bytes_and_dimensions_disagree(dims: list[int], r
     assert reason in refusal_message(model_with_tensor(tensor))
 
 
-def test_refuses_a_tensor_with_its_elements_given_twice() -> None:
+def test_refuses_a_tensor_whose_elements_are_given_twice() -> None:
     tensor = onnx.TensorProto(name="t", data_type=1, dims=[1], raw_data=bytes(4), float_data=[1.0])
     assert "fields [4, 9]" in refusal_message(model_with_tensor(tensor))
 
@@ -210,7 +210,7 @@ def test_refuses_more_nodes_or_fields_than_a_policy_has() -> None:
     assert f"more than {protobuf_wire.MAX_FIELDS} fields" in refusal_message(model_with_raw_tensor(nested_fields))
 
 
-def test_a_long_reason_stays_one_short_line() -> None:
+def test_a_long_reason_is_one_short_line() -> None:
     model = models.linear()
     model.graph.initializer[0].name = "\n\x1b[31m" + "x" * 400
     model.graph.initializer[0].ClearField("raw_data")

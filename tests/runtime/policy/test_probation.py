@@ -16,11 +16,11 @@ QUICK_NS, SLOW_NS = 1000, 1001
 
 
 def feed(tenure: Tenure, ticks: int, rule: Rule = Rule.NONE, policy_ns: int = QUICK_NS) -> list[int]:
-    """Take so many ticks alike; the numbers of those in which it failed."""
+    """Feed equal ticks; returns the numbers of those that failed."""
     return [k for k in range(ticks) if tenure.add_tick(rule, policy_ns) is not None]
 
 
-def test_a_policy_that_does_nothing_wrong_has_passed_after_its_time_and_is_not_judged_any_more() -> None:
+def test_a_faultless_policy_passes_after_its_time_and_is_no_longer_judged() -> None:
     tenure = Tenure(LIMITS, 0.0)
     assert feed(tenure, 19) == []
     assert (tenure.is_on_probation, tenure.has_passed) == (True, False)
@@ -31,7 +31,7 @@ def test_a_policy_that_does_nothing_wrong_has_passed_after_its_time_and_is_not_j
 
 
 @pytest.mark.parametrize("n_before", [0, 19])
-def test_an_answer_that_is_no_number_fails_at_once(n_before: int) -> None:
+def test_a_non_finite_answer_fails_at_once(n_before: int) -> None:
     tenure = Tenure(LIMITS, 1.0)
     feed(tenure, n_before)
     assert tenure.add_tick(Rule.FINITE, QUICK_NS) is Reason.FINITE
@@ -40,7 +40,7 @@ def test_an_answer_that_is_no_number_fails_at_once(n_before: int) -> None:
     assert not tenure.has_passed
 
 
-def test_slow_ticks_in_a_row_fail_and_single_ones_do_not() -> None:
+def test_consecutive_slow_ticks_fail_and_single_ones_do_not() -> None:
     tenure = Tenure(LIMITS, None)
     for _ in range(4):
         assert feed(tenure, 2, policy_ns=SLOW_NS) == []
@@ -49,18 +49,18 @@ def test_slow_ticks_in_a_row_fail_and_single_ones_do_not() -> None:
     assert tenure.failed is Reason.SLOW
 
 
-def test_where_time_does_not_count_nothing_is_slow() -> None:
+def test_without_a_time_limit_nothing_is_slow() -> None:
     assert feed(Tenure(LIMITS._replace(slow_ns=None), None), 20, policy_ns=10**12) == []
 
 
-def test_the_fallback_may_act_so_much_more_than_under_the_predecessor_and_no_more() -> None:
+def test_the_fallback_may_act_only_the_allowed_share_more_than_under_the_predecessor() -> None:
     tenure = Tenure(LIMITS, 0.25)
     assert feed(tenure, 10, Rule.FALLBACK) == [], "half of twenty"
     assert feed(tenure, 1, Rule.ENVELOPE) == [0]
     assert tenure.failed is Reason.FALLBACK
 
 
-def test_without_a_predecessor_the_fallback_may_act_as_much_as_it_must() -> None:
+def test_without_a_predecessor_the_fallback_share_is_unlimited() -> None:
     tenure = Tenure(LIMITS, None)
     assert feed(tenure, 20, Rule.FALLBACK) == []
     assert tenure.has_passed
@@ -73,14 +73,14 @@ def test_a_rule_that_only_limits_the_command_does_not_count(rule: Rule) -> None:
     assert tenure.fallback_fraction == 0.0
 
 
-def test_the_share_goes_on_being_counted_after_the_probation_for_the_next_policy_to_be_measured_by() -> None:
+def test_the_share_is_counted_after_probation_as_the_reference_for_the_next_policy() -> None:
     tenure = Tenure(LIMITS, 0.0)
     feed(tenure, 30)
     feed(tenure, 10, Rule.FALLBACK)
     assert (tenure.ticks, tenure.fallback_fraction) == (40, 0.25)
 
 
-def test_without_terms_nobody_is_on_probation() -> None:
+def test_without_terms_there_is_no_probation() -> None:
     tenure = Tenure(None, None)
     assert feed(tenure, 50, Rule.FINITE, SLOW_NS) == []
     assert (tenure.is_on_probation, tenure.has_passed, tenure.ticks) == (False, False, 50)
@@ -95,7 +95,7 @@ def test_equal_ticks_give_equal_verdicts_and_at_most_one(ticks: list[tuple[Rule,
     assert not (first.has_passed and first.failed)
 
 
-def test_the_terms_are_those_of_the_configuration_in_ticks() -> None:
+def test_the_limits_are_those_of_the_configuration_in_ticks() -> None:
     terms = probation_limits(PENDULUM)
     assert terms == ProbationLimits(ticks=100, slow_ns=None, slow_ticks=10, excess_fallback=0.5), (
         "time counts for nothing here"
@@ -108,7 +108,7 @@ def test_the_terms_are_those_of_the_configuration_in_ticks() -> None:
     )
 
 
-def test_every_reason_is_said_in_words() -> None:
+def test_every_reason_has_a_description() -> None:
     descriptions = [LIMITS.describe(reason) for reason in Reason]
     assert len(set(descriptions)) == len(Reason)
     assert "more than 1 us in 3 consecutive ticks" in descriptions[1]

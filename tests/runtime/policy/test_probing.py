@@ -27,7 +27,7 @@ def refusal_of(model: onnx.ModelProto, required: PolicyContract = CONTRACT) -> t
 
 
 @pytest.mark.parametrize("contract", [STOCHASTIC, PLAIN_GAUSSIAN], ids=["squashed", "clipped"])
-def test_a_stochastic_policy_is_admitted_by_a_rig_that_has_no_noise_of_its_own(contract: PolicyContract) -> None:
+def test_a_rig_without_its_own_noise_admits_a_stochastic_policy(contract: PolicyContract) -> None:
     model = models.stochastic(contract)
     result = verdict(model, STOCHASTIC)
     assert isinstance(result, Admitted)
@@ -35,7 +35,7 @@ def test_a_stochastic_policy_is_admitted_by_a_rig_that_has_no_noise_of_its_own(c
     assert refusal_of(model)[0] == "contract"
 
 
-def test_a_deterministic_policy_is_no_stochastic_one() -> None:
+def test_a_deterministic_policy_is_not_accepted_as_stochastic() -> None:
     assert refusal_of(models.policy(), STOCHASTIC) == (
         "contract",
         "behaviour is 'deterministic', but the rig explores with the policy's own noise (process: own)",
@@ -50,12 +50,12 @@ def test_a_deterministic_policy_is_no_stochastic_one() -> None:
     ],
     ids=["deterministic", "format 1"],
 )
-def test_ports_that_the_contract_does_not_tell_of_are_refused(contract: PolicyContract, port: str) -> None:
+def test_ports_without_a_contract_entry_are_refused(contract: PolicyContract, port: str) -> None:
     stage, reason = refusal_of(models.stochastic(contract))
     assert (stage, port in reason) == ("shapes", True)
 
 
-def test_an_output_that_is_missing_is_named() -> None:
+def test_a_missing_output_is_named() -> None:
     model = models.stochastic()
     del model.graph.output[2]
     assert "'action' and 'mean' and 'std' and 'drawn'" in refusal_of(model, STOCHASTIC)[1]
@@ -71,7 +71,7 @@ def test_an_output_that_is_missing_is_named() -> None:
     ],
     ids=["another draw", "the mean instead of the draw", "a negative spread", "not a number"],
 )
-def test_ports_that_disagree_are_refused(replacements: dict[str, onnx.NodeProto], stage: str, reason: str) -> None:
+def test_contradictory_ports_are_refused(replacements: dict[str, onnx.NodeProto], stage: str, reason: str) -> None:
     result = refusal_of(models.stochastic(**replacements), STOCHASTIC)
     assert result[0] == stage
     assert result[1].startswith(reason)
@@ -100,7 +100,7 @@ def test_a_recurrent_policy_is_run_for_two_hundred_steps() -> None:
     assert "'hidden_out' is" in reason
 
 
-def test_a_recurrent_policy_is_of_format_2() -> None:
+def test_a_recurrent_policy_must_have_format_2() -> None:
     assert (
         "2 inputs ['observation', 'hidden']; expected exactly 1" in refusal_of(models.recurrent(contract=CONTRACT))[1]
     )

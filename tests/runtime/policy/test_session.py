@@ -16,7 +16,7 @@ from tests.runtime.policy import models
 
 
 @pytest.mark.parametrize("batch", [1, "batch"])
-def test_computes_what_the_network_computes(batch: int | str) -> None:
+def test_computes_the_outputs_of_the_network(batch: int | str) -> None:
     model = models.policy()
     model.graph.input[0].CopyFrom(helper.make_tensor_value_info("observation", 1, [batch, 2]))
     session = PolicySession(models.serialized(model))
@@ -29,7 +29,7 @@ def test_computes_what_the_network_computes(batch: int | str) -> None:
     np.testing.assert_allclose(actions, models.reference(model, observations), rtol=1e-4, atol=1e-5)
 
 
-def test_keeps_its_buffers_for_life() -> None:
+def test_keeps_its_buffers_for_its_lifetime() -> None:
     session = PolicySession(models.serialized(models.policy()))
     observation, action = session.observation, session.action
     previous_action = action.copy()
@@ -47,13 +47,13 @@ def test_two_sessions_do_not_share_buffers() -> None:
     np.testing.assert_allclose(2 * first.action, second.action)
 
 
-def test_running_leaves_nothing_behind() -> None:
+def test_running_leaks_no_memory() -> None:
     session = PolicySession(models.serialized(models.policy()))
     session.warm_up(10)
     gc.collect()
     gc.disable()
     try:
-        # Another thread of the test runner may allocate too; a real leak shows every time.
+        # Another thread of the test runner may also allocate; a real leak shows every time.
         growth = []
         for _ in range(5):
             n_blocks, n_tracked = sys.getallocatedblocks(), gc.get_count()[0]
@@ -77,7 +77,7 @@ def test_starts_no_threads() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\x08", b"not a model", bytes(100), b"....ORTM" + bytes(100)])
-def test_refuses_what_onnxruntime_does_not_take(data: bytes, capfd: pytest.CaptureFixture[str]) -> None:
+def test_refuses_models_that_onnxruntime_rejects(data: bytes, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ModelRefused) as error:
         PolicySession(data)
     assert error.value.stage == "format"
@@ -117,7 +117,7 @@ def test_refuses_a_model_with_a_second_input() -> None:
         PolicySession(models.serialized(model))
 
 
-def test_asked_it_answers_what_its_arrays_hold() -> None:
+def test_the_answer_equals_its_output_arrays() -> None:
     plain, stochastic = (PolicySession(models.serialized(m)) for m in (models.policy(), models.stochastic()))
     assert plain.act((0.3, -2.0)) == tuple(plain.action[0].tolist())
     assert plain.observation[0].tolist() == np.array((0.3, -2.0), np.float32).tolist()
@@ -129,19 +129,19 @@ def test_asked_it_answers_what_its_arrays_hold() -> None:
 
 
 @pytest.mark.parametrize("observation", [(0.3,), (0.3, -2.0, 0.7)])
-def test_a_question_of_another_length_is_refused(observation: tuple[float, ...]) -> None:
+def test_an_input_of_another_length_is_refused(observation: tuple[float, ...]) -> None:
     with pytest.raises(struct.error):
         PolicySession(models.serialized(models.policy())).act(observation)
 
 
-def test_what_float32_cannot_hold_is_asked_as_infinity() -> None:
+def test_values_beyond_float32_are_passed_as_infinity() -> None:
     session = PolicySession(models.serialized(models.policy()))
     session.act((0.3, -1e39))
     assert session.observation[0, 1] == -np.inf
 
 
-def test_onnxruntime_reports_nothing_about_its_use(tmp_path: Path) -> None:
-    """It would keep a database in the user's cache, and send it."""
+def test_onnxruntime_sends_no_telemetry(tmp_path: Path) -> None:
+    """Otherwise it would keep a database in the user's cache, and send it."""
     environment = {k: v for k, v in os.environ.items() if k not in ("ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME")}
     command = [sys.executable, "-c", "import onrig.runtime.policy.session"]
     subprocess.run(command, env=environment | {"HOME": str(tmp_path)}, check=True)

@@ -27,7 +27,7 @@ from onrig.runtime.run_loading import load_run
         ("staleness.then=fallback", "at staleness.then (did you mean 'fall_back'?)"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_its_place(override: str, message: str) -> None:
+def test_nonsensical_settings_are_refused_with_their_place(override: str, message: str) -> None:
     with pytest.raises(ConfigError) as error:
         load_run("pendulum", [override])
     (line,) = str(error.value).splitlines()
@@ -35,13 +35,13 @@ def test_what_makes_no_sense_is_refused_with_its_place(override: str, message: s
     assert message in line
 
 
-def test_there_must_be_exploration_to_lower() -> None:
+def test_lowering_exploration_requires_exploration() -> None:
     with pytest.raises(ConfigError, match="'lower' needs an exploration process at"):
         load_run("pendulum", ["staleness.then=lower", "exploration={process: none}"])
     assert load_run("pendulum", ["staleness.then=lower"]).staleness == Staleness(then="lower")
 
 
-def test_probation_is_on_unless_it_is_turned_off() -> None:
+def test_probation_is_enabled_by_default() -> None:
     assert load_run("pendulum", ["probation=null"]).probation is None
     assert load_run("pendulum").probation == Probation()
     for name in shipped_names():

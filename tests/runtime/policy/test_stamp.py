@@ -13,7 +13,7 @@ FIRST_CONTRACT, SECOND_CONTRACT = (
 )
 
 
-def test_a_model_gets_a_contract_and_another_one_in_its_place() -> None:
+def test_a_contract_is_added_to_a_model_or_replaced() -> None:
     unstamped = models.serialized(models.policy())
     stamped, restamped = (
         stamp_contract(unstamped, FIRST_CONTRACT),
@@ -28,6 +28,6 @@ def test_a_model_gets_a_contract_and_another_one_in_its_place() -> None:
 
 
 @pytest.mark.parametrize("data", [b"no model", b"\xff" * 12, b"\x72\x05ab"])
-def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
+def test_bytes_that_are_not_a_message_are_refused(data: bytes) -> None:
     with pytest.raises(ModelRefused):
         stamp_contract(data, FIRST_CONTRACT)

@@ -1,6 +1,6 @@
-"""Fills a memory of a byte budget and prints what the process grew by: ``python -m tests.runtime.replay.filling``.
+"""Fills a memory with a byte budget and prints the growth of the process: ``python -m tests.runtime.replay.filling``.
 
-Arguments: RETENTION BUDGET_BYTES.  Output: resident bytes before the memory is made, and once it is full and worn.
+Arguments: RETENTION BUDGET_BYTES.  Output: resident bytes before the memory is created, and once it is full and worn.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BATCH = 500
 
 
 def resident_bytes() -> int:
-    """What of this process is in memory at this moment."""
+    """Resident memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
@@ -35,7 +35,7 @@ def batch(rng: np.random.Generator) -> Transitions:
 
 
 def churn_memory(memory: Memory, rng: np.random.Generator, n_offers: int) -> None:
-    """Offer experiences, and between them TD errors of those that are there."""
+    """Offer experiences, with TD errors of the stored ones in between."""
     for _ in range(0, n_offers, BATCH):
         memory.insert(batch(rng))
         slots = rng.integers(0, memory.storage.stored, 64)
@@ -49,9 +49,7 @@ def config_with_budget(retention: str, budget_bytes: int) -> RunConfig:
 
 def main(retention: str, budget_bytes: int) -> None:
     rng = np.random.default_rng(0)
-    churn_memory(
-        Memory(config_with_budget(retention, 200_000)), rng, 4 * BATCH
-    )  # what any memory brings in with it, once
+    churn_memory(Memory(config_with_budget(retention, 200_000)), rng, 4 * BATCH)  # one-time cost of any memory
     bytes_before = resident_bytes()
     memory = Memory(config_with_budget(retention, budget_bytes))
     churn_memory(memory, rng, memory.storage.capacity * 5 // 4 + BATCH)

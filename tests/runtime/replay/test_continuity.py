@@ -165,7 +165,7 @@ NOTE = encode_point(
 
 
 class UpkeepStub:
-    """Notes whether it was given something to write."""
+    """Records whether it was given something to write."""
 
     def __init__(self, restored: dict[str, int] | None = None) -> None:
         self.restored, self.note, self.damaged = restored, NOTE, ()
@@ -209,11 +209,11 @@ def make_continuity(
         ([(5, Kind.TRAIN), (6, Kind.TRAIN)], 4),
     ],
 )
-def test_what_lies_in_the_ring_is_still_to_come(queued: list[tuple[int, Kind]], closed_episode: int) -> None:
+def test_records_in_the_ring_are_still_pending(queued: list[tuple[int, Kind]], closed_episode: int) -> None:
     assert last_complete_episode(make_ring(*queued), 9) == closed_episode
 
 
-def test_a_file_that_cannot_be_cut_ends_the_resumption_in_a_line(
+def test_a_file_that_cannot_be_truncated_ends_the_resumption_with_a_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*args: object, **kwargs: object) -> None:
@@ -225,7 +225,7 @@ def test_a_file_that_cannot_be_cut_ends_the_resumption_in_a_line(
         recover_files(tmp_path, upkeep, lockstep=True, warn=print)
 
 
-def test_beside_a_loop_a_file_that_cannot_be_cut_is_the_machine_s_matter_and_tried_again(
+def test_next_to_a_running_loop_a_failure_to_truncate_a_file_is_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*args: object, **kwargs: object) -> None:
@@ -237,7 +237,7 @@ def test_beside_a_loop_a_file_that_cannot_be_cut_is_the_machine_s_matter_and_tri
         recover_files(tmp_path, upkeep, lockstep=True, warn=print, is_loop_running=True)
 
 
-def test_in_real_time_a_process_that_takes_over_takes_in_again_what_came_after_the_checkpoint(tmp_path: Path) -> None:
+def test_in_real_time_a_successor_reads_again_what_came_after_the_checkpoint(tmp_path: Path) -> None:
     stubs = make_parts()
     stubs.ring.tail = stubs.ring.n_taken = 40
     continuity, _, events = make_continuity(tmp_path, stubs, UpkeepStub(COUNTS), lockstep=False, took_over=True)
@@ -259,7 +259,7 @@ def test_in_real_time_a_process_that_takes_over_takes_in_again_what_came_after_t
     assert stubs.policies.n_submitted == 1
 
 
-def test_what_neither_the_checkpoint_nor_the_ring_has_is_lost_and_counted(tmp_path: Path) -> None:
+def test_records_in_neither_the_checkpoint_nor_the_ring_are_lost_and_counted(tmp_path: Path) -> None:
     stubs = make_parts()
     stubs.ring.tail = stubs.ring.n_taken = 58
     continuity, _, events = make_continuity(
@@ -270,7 +270,7 @@ def test_what_neither_the_checkpoint_nor_the_ring_has_is_lost_and_counted(tmp_pa
     assert events[0][1]["lost"] == 8
 
 
-def test_in_lockstep_whoever_takes_over_begins_behind_the_checkpoint_with_all_done_before_it(tmp_path: Path) -> None:
+def test_in_lockstep_a_successor_starts_after_the_checkpoint_with_everything_before_it_done(tmp_path: Path) -> None:
     stubs = make_parts()
     stubs.ring.tail = stubs.ring.n_taken = 49
     continuity, upkeep, _ = make_continuity(tmp_path, stubs, UpkeepStub(COUNTS), took_over=True)
@@ -289,14 +289,14 @@ def test_in_lockstep_whoever_takes_over_begins_behind_the_checkpoint_with_all_do
     assert upkeep.written == [9]
 
 
-def test_in_lockstep_a_run_without_a_checkpoint_begins_anew(tmp_path: Path) -> None:
+def test_in_lockstep_a_run_without_a_checkpoint_starts_over(tmp_path: Path) -> None:
     stubs = make_parts()
     continuity, _, _ = make_continuity(tmp_path, stubs, took_over=True)
     continuity.begin(recovery(0))
     assert (stubs.requests.feed.last_closed_episode, stubs.requests.last_done_episode, stubs.ring.n_taken) == (0, -1, 0)
 
 
-def test_a_new_run_has_nothing_to_go_on_from(tmp_path: Path) -> None:
+def test_a_new_run_has_nothing_to_resume_from(tmp_path: Path) -> None:
     continuity, _, events = make_continuity(tmp_path, make_parts())
     assert continuity.begin(None) == 0
     assert (events, continuity.n_dropped) == ([], 11)
@@ -325,7 +325,7 @@ def recovery(episode: int) -> Any:
 
 
 @pytest.mark.parametrize("has_loop", [False, True])
-def test_a_resumed_run_tells_the_loop_where_it_is_unless_that_is_there_already(tmp_path: Path, has_loop: bool) -> None:
+def test_a_resumed_run_gives_the_loop_its_position_unless_it_is_already_there(tmp_path: Path, has_loop: bool) -> None:
     stubs = make_parts(LoopState(99) if has_loop else None)
     continuity, upkeep, events = make_continuity(tmp_path, stubs, UpkeepStub({**COUNTS, "life": LIFE_NUMBER - 1}))
     assert continuity.begin(recovery(8)) == 6
@@ -363,7 +363,7 @@ def test_a_resumed_run_tells_the_loop_where_it_is_unless_that_is_there_already(t
         (False, {"is_complete": False, "done_episode": 3, "last_kind": "eval"}, True),
     ],
 )
-def test_the_last_checkpoint_is_one_that_can_be_gone_on_from(
+def test_the_last_checkpoint_can_be_resumed_from(
     tmp_path: Path, lockstep: bool, overrides: dict[str, Any], is_expected: bool
 ) -> None:
     continuity, upkeep, _ = make_continuity(tmp_path, make_parts(LoopState(4), **overrides), lockstep=lockstep)
@@ -371,7 +371,7 @@ def test_the_last_checkpoint_is_one_that_can_be_gone_on_from(
     assert (upkeep.written[0] is not None) is is_expected
 
 
-def test_after_the_last_episode_the_checkpoint_does_not_wait_for_the_learner_s_state(tmp_path: Path) -> None:
+def test_after_the_last_episode_the_checkpoint_does_not_wait_for_the_learners_state(tmp_path: Path) -> None:
     continuity, upkeep, _ = make_continuity(
         tmp_path,
         make_parts(
@@ -399,10 +399,10 @@ def test_after_the_last_episode_the_checkpoint_does_not_wait_for_the_learner_s_s
         (False, 4, {"is_complete": False}, 50, True),
     ],
 )
-def test_what_was_taken_in_is_covered_by_the_checkpoint_or_by_episodes_that_are_made_again(
+def test_records_that_were_read_are_covered_by_the_checkpoint_or_by_repeated_episodes(
     tmp_path: Path, lockstep: bool, episode: int, overrides: dict[str, Any], on_disk: int, is_covered: bool
 ) -> None:
-    """In lockstep a run that has not come to its last episode makes again what is not on disk."""
+    """In lockstep a run before its last episode repeats what is not on disk."""
     stubs = make_parts(LoopState(episode), **{"done_episode": episode, "closed_episode": episode, **overrides})
     stubs.ring.n_taken = 50
     continuity, _, _ = make_continuity(
@@ -411,14 +411,14 @@ def test_what_was_taken_in_is_covered_by_the_checkpoint_or_by_episodes_that_are_
     assert continuity.is_covered is is_covered
 
 
-def test_a_checkpoint_of_another_life_covers_nothing(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_lifetime_covers_nothing(tmp_path: Path) -> None:
     stubs = make_parts(LoopState(N_EPISODES), done_episode=N_EPISODES, closed_episode=N_EPISODES)
     stubs.ring.n_taken = COUNTS["taken"]
     continuity, _, _ = make_continuity(tmp_path, stubs, UpkeepStub({**COUNTS, "life": LIFE_NUMBER - 1}))
     assert not continuity.is_covered
 
 
-def test_records_that_never_became_whole_are_lost_and_not_taken(tmp_path: Path) -> None:
+def test_records_that_were_never_completed_are_lost_and_not_read(tmp_path: Path) -> None:
     stubs = make_parts(LoopState(4))
     stubs.ring.n_taken, stubs.ring.n_damaged = 50, 2
     continuity, upkeep, _ = make_continuity(tmp_path, stubs, lockstep=False)
@@ -428,8 +428,8 @@ def test_records_that_never_became_whole_are_lost_and_not_taken(tmp_path: Path) 
     assert upkeep.written[0].extra["lost"] == 2, "whoever goes on from there counts on"
 
 
-def test_what_was_lost_is_counted_over_all_processes_and_lives(tmp_path: Path) -> None:
-    """However many processes have taken over since: each begins with the checkpoint of the one before."""
+def test_losses_are_counted_over_all_processes_and_lifetimes(tmp_path: Path) -> None:
+    """However many processes have taken over since: each begins with its predecessor's checkpoint."""
     counts = {**COUNTS, "life": LIFE_NUMBER - 1, "lost": 100}
     stubs = make_parts(LoopState(4))
     stubs.ring.tail = stubs.ring.n_taken = 8
@@ -447,7 +447,7 @@ def test_what_was_lost_is_counted_over_all_processes_and_lives(tmp_path: Path) -
     assert third.account(rows=12).lost == 100 + 8 + 2 + 2
 
 
-def test_what_a_killed_run_had_that_was_newer_than_its_checkpoint_is_missing_for_good(tmp_path: Path) -> None:
+def test_data_of_a_killed_run_newer_than_its_checkpoint_are_missing_for_good(tmp_path: Path) -> None:
     stubs, upkeep = make_parts(), UpkeepStub({**COUNTS, "life": LIFE_NUMBER - 1})
     stubs.figures.ticks = 100  # with the 42 of the two rows, of which 7 had been counted
     continuity, _, _ = make_continuity(tmp_path, stubs, upkeep, lockstep=False)
@@ -466,7 +466,7 @@ def files_in(checkpoint: Any) -> dict[str, FileChecksum]:
     return msgspec.convert(msgspec.json.decode(checkpoint.note)["files"], dict[str, FileChecksum])
 
 
-def test_a_checkpoint_has_the_checksums_of_what_the_run_goes_on_from(tmp_path: Path) -> None:
+def test_a_checkpoint_has_the_checksums_of_the_files_that_the_run_resumes_from(tmp_path: Path) -> None:
     stubs = make_parts(LoopState(4))
     continuity, upkeep, _ = make_continuity(tmp_path, stubs, lockstep=False)
     content = {"episodes.csv": b"a,b\n", "log.mcap": b"chunk", "events.jsonl": b"{}\n"}
@@ -478,7 +478,7 @@ def test_a_checkpoint_has_the_checksums_of_what_the_run_goes_on_from(tmp_path: P
     first_files = files_in(upkeep.written[0])
     assert first_files == {name: extent_of(data) for name, data in content.items()}
 
-    (tmp_path / "log.mcap").unlink()  # what it was is not forgotten
+    (tmp_path / "log.mcap").unlink()  # its earlier state is remembered
     (tmp_path / "log-2.mcap").write_bytes(b"another")
     with (tmp_path / "episodes.csv").open("ab") as file:
         file.write(b"1,2\n")
@@ -488,14 +488,14 @@ def test_a_checkpoint_has_the_checksums_of_what_the_run_goes_on_from(tmp_path: P
     assert second_files == first_files | changed_files
 
 
-def test_in_lockstep_there_is_a_checkpoint_only_where_the_learner_has_kept_its_state(tmp_path: Path) -> None:
+def test_in_lockstep_a_checkpoint_requires_that_the_learner_has_saved_its_state(tmp_path: Path) -> None:
     continuity, upkeep, _ = make_continuity(tmp_path, make_parts(LoopState(5), done_episode=5, closed_episode=5))
     continuity.close()
     assert upkeep.written == [None], "one is due after every second episode"
 
 
-def test_each_policy_s_file_is_made_durable_once(tmp_path: Path) -> None:
-    """What there is counts, and no number that somebody else chose: the next id may be anything."""
+def test_the_file_of_each_policy_is_made_durable_once(tmp_path: Path) -> None:
+    """The existing files count, not the next id, which may be anything."""
     stubs = make_parts(LoopState(4))
     continuity, upkeep, _ = make_continuity(tmp_path, stubs, lockstep=False)
     policies = tmp_path / "policies"
@@ -513,11 +513,11 @@ def test_each_policy_s_file_is_made_durable_once(tmp_path: Path) -> None:
     assert stubs.policies.n_prunes == 3
 
 
-def test_what_no_checkpoint_took_along_goes_with_the_next(tmp_path: Path) -> None:
+def test_files_that_no_checkpoint_included_go_into_the_next(tmp_path: Path) -> None:
     stubs = make_parts(LoopState(4))
     continuity, upkeep, _ = make_continuity(tmp_path, stubs, lockstep=False)
     stubs.policies.unsynced = [tmp_path / "policies" / "1.onnx"]
-    upkeep.collects_files = False  # the one before is not on disk yet
+    upkeep.collects_files = False  # the previous one is not on disk yet
     continuity.checkpoint_if_due(0.0)
     upkeep.collects_files = True
     continuity.checkpoint_if_due(1.0)
@@ -526,7 +526,7 @@ def test_what_no_checkpoint_took_along_goes_with_the_next(tmp_path: Path) -> Non
     assert stubs.policies.unsynced == []
 
 
-def test_at_each_barrier_policies_are_settled_whether_a_checkpoint_is_due_or_not(tmp_path: Path) -> None:
+def test_at_each_barrier_policies_are_settled_whether_or_not_a_checkpoint_is_due(tmp_path: Path) -> None:
     stubs = make_parts(LoopState(4))
     continuity, _, _ = make_continuity(tmp_path, stubs)
     for episode in (1, 2, 3):
@@ -535,7 +535,7 @@ def test_at_each_barrier_policies_are_settled_whether_a_checkpoint_is_due_or_not
 
 
 @pytest.mark.parametrize(("life_number", "n_offered"), [(LIFE_NUMBER - 1, 1001 + 7000), (LIFE_NUMBER, 1001 + 6000)])
-def test_what_a_log_lacks_is_counted_among_the_records_that_it_was_to_have(
+def test_records_missing_in_a_log_are_counted_among_those_it_should_have(
     tmp_path: Path, life_number: int, n_offered: int
 ) -> None:
     stubs = make_parts()

@@ -1,4 +1,4 @@
-"""What a run folder's checksums say of its files, at moments at which a run may be killed."""
+"""What the checksums of a run folder prove about its files, at moments at which a run may be killed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onrig.runtime.run_state.checksums import SUMMARY_FILE, FileList, measure
 def test_a_run_killed_between_its_replay_process_and_its_supervisor_has_lost_nothing(
     tmp_path: Path, is_final: bool
 ) -> None:
-    """The replay process lists the files, then the supervisor adds an event, then it makes the list final."""
+    """The replay process lists the files, then the supervisor adds an event and finalises the list."""
     for name in ("events.jsonl", SUMMARY_FILE):
         (tmp_path / name).write_text('{"kind": "policy"}\n')
     names = ("events.jsonl", SUMMARY_FILE) if is_final else ("events.jsonl",)

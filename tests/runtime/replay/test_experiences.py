@@ -29,7 +29,7 @@ def errors(memory: Memory, slots: list[int], generations: list[int], values: lis
     )
 
 
-def test_what_is_offered_lies_in_the_storage_column_by_column() -> None:
+def test_offered_experiences_are_stored_column_by_column() -> None:
     memory, batch = Memory(config("FIFO[Uniform]", 8)), transitions(5)
     batch.flags[4] = Flag.TRUNCATED
     memory.insert(batch)
@@ -44,14 +44,14 @@ def test_what_is_offered_lies_in_the_storage_column_by_column() -> None:
     assert (storage.meta[:5] & 0xF).tolist() == [0, 0, 0, 0, Flag.TRUNCATED]
 
 
-def test_full_has_room_for_the_whole_run_and_fifo_for_what_it_was_given() -> None:
+def test_full_has_room_for_the_complete_run_and_fifo_for_its_capacity() -> None:
     assert Memory(msgspec.structs.replace(config("FULL[Uniform]"), episodes=3)).storage.capacity == 600
     assert Memory(config("FIFO[Uniform]")).storage.capacity == 10_000
     assert Memory(config("FIFO[Uniform]", 12)).storage.capacity == 12
 
 
 @pytest.mark.parametrize(("fraction", "n_offered", "overflows"), [(1.0, 8, False), (1.0, 9, True), (0.01, 200, False)])
-def test_a_memory_overflows_when_it_has_no_room_and_not_where_it_is_thinned(
+def test_a_memory_overflows_if_it_has_no_room_but_not_if_it_is_thinned(
     fraction: float, n_offered: int, overflows: bool
 ) -> None:
     selection = Selection("FULL[Uniform]", capacity=8, write_probability=fraction)
@@ -64,7 +64,7 @@ def test_a_memory_overflows_when_it_has_no_room_and_not_where_it_is_thinned(
 @pytest.mark.parametrize(
     ("intervened", "expected_rewards"), [("keep", [0, 1, 2, 3, 4]), (Weighted(0.5), [0, 1, 2, 3, 4]), ("drop", [1, 3])]
 )
-def test_experiences_in_which_the_shield_acted_stay_out_where_that_is_wished(
+def test_experiences_with_a_shield_intervention_are_excluded_if_configured(
     intervened: Literal["keep", "drop"] | Weighted, expected_rewards: list[int]
 ) -> None:
     selection = Selection(strategy="FIFO[Uniform]", capacity=8, intervened=intervened)
@@ -78,14 +78,14 @@ def test_experiences_in_which_the_shield_acted_stay_out_where_that_is_wished(
     )
 
 
-def test_what_a_keeper_rejects_is_offered_and_not_stored() -> None:
+def test_experiences_rejected_by_a_keeper_are_offered_and_not_stored() -> None:
     memory = Memory(config("FULL[Uniform]", 3))
     memory.insert(transitions(5))
     assert (memory.offered, memory.storage.inserted, memory.keeper.n_rejected) == (5, 3, 2)
     assert memory.storage.reward.tolist() == transitions(5).reward[:3].tolist()
 
 
-def test_td_errors_of_experiences_that_were_rewritten_are_counted_and_left_out() -> None:
+def test_td_errors_of_rewritten_experiences_are_counted_and_ignored() -> None:
     memory = Memory(config("TDE(1.0)[Uniform]", 4))
     memory.insert(transitions(4))
     feedback: list[tuple[list[int], list[float]]] = []
@@ -96,7 +96,7 @@ def test_td_errors_of_experiences_that_were_rewritten_are_counted_and_left_out()
     assert memory.stale_errors == 4
 
 
-def test_td_errors_that_are_no_number_decide_nothing() -> None:
+def test_non_finite_td_errors_decide_nothing() -> None:
     memory = Memory(config("TDE(1.0)[Uniform]", 4))
     memory.insert(transitions(4))
     errors(memory, [0, 1, 2], [1, 1, 1], [np.nan, np.inf, 0.5])
@@ -123,7 +123,7 @@ def test_the_same_offers_and_errors_leave_the_same_memory() -> None:
     assert run(1) != run(2)
 
 
-def test_seeds_are_all_kept_by_a_thinned_memory() -> None:
+def test_a_thinned_memory_keeps_all_seed_experiences() -> None:
     thinned_selection = msgspec.structs.replace(config("FIFO[Uniform]", 64).selection, write_probability=0.1)
     memory, seeds = Memory(msgspec.structs.replace(PENDULUM, selection=thinned_selection)), transitions(40)
     memory.seed(seeds)

@@ -10,7 +10,7 @@ from onrig.runtime.replay.growth import SLACK_BYTES, Growth, MemoryLimitError
 
 
 class FakeStatm:
-    """``/proc/self/statm`` of a process whose size the test says."""
+    """``/proc/self/statm`` of a process whose size the test sets."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -26,7 +26,7 @@ def statm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeStatm:
     return FakeStatm(tmp_path / "statm")
 
 
-def test_a_checkpoint_of_all_experiences_is_no_reason_and_a_flood_is_one(statm: FakeStatm) -> None:
+def test_a_checkpoint_of_all_experiences_is_not_a_reason_but_a_flood_is(statm: FakeStatm) -> None:
     storage = 50 << 20
     growth = Growth(storage)
     statm.set_size((100 << 20) + 2 * storage + SLACK_BYTES)
@@ -37,14 +37,14 @@ def test_a_checkpoint_of_all_experiences_is_no_reason_and_a_flood_is_one(statm: 
         growth.check(2.0)
 
 
-def test_a_system_that_does_not_tell_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_without_memory_figures_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_STATM", tmp_path / "none")
     Growth(0).check(1.0)
 
 
-def test_this_process_has_a_size() -> None:
+def test_the_size_of_this_process_is_measured() -> None:
     bytes_before = module._data_bytes()
     assert bytes_before > 1 << 20
-    # A mapping of its own: an array may reuse memory that this process has freed.
+    # A separate mapping: an array may reuse memory that this process has freed.
     with mmap.mmap(-1, 64 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS):
         assert module._data_bytes() - bytes_before > 60 << 20

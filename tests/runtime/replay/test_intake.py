@@ -1,4 +1,4 @@
-"""Where a successor begins, and which records it knows."""
+"""Where a successor starts, and which records it knows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from onrig.runtime.replay.intake import find_ring_position, records_from
     ],
     ids=["a new run", "no checkpoint", "the usual", "the ring had to yield", "another life's", "an older version's"],
 )
-def test_a_successor_begins_behind_the_checkpoint_of_its_own_life(
+def test_a_successor_starts_after_the_checkpoint_of_its_own_lifetime(
     tail: int, restored: dict[str, int] | None, expected: tuple[int, int]
 ) -> None:
     assert find_ring_position(tail, 7, restored) == expected
@@ -32,7 +32,7 @@ def records(*parts: tuple[Kind, int]) -> np.ndarray[tuple[int, ...], np.dtype[np
     return np.array(rows, [("seq", "<u8"), ("episode", "<u4"), ("kind", "u1")])
 
 
-def test_what_is_known_already_is_left_out() -> None:
+def test_known_records_are_left_out() -> None:
     queued = records(*[(Kind.TRAIN, 1)] * 4)
     assert [records_from(queued, seq)["seq"].tolist() for seq in (0, 2, 9)] == [[0, 1, 2, 3], [2, 3], []]
     assert len(records_from(queued[:0], 2)) == 0

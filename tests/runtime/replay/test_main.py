@@ -17,7 +17,7 @@ from tests.runtime.samples import PENDULUM
 
 
 class ReplayProcessStub:
-    """A replay process that does nothing but to note how it is left."""
+    """A replay process that only records how it ends."""
 
     endpoints = ("ipc://nowhere",)
     recovery = None
@@ -75,13 +75,13 @@ def test_a_process_whose_loop_has_ended_finishes_the_run(bench: Bench) -> None:
     assert process.left == ["finish"]
 
 
-def test_a_process_that_is_asked_to_end_alone_leaves_the_run_to_another_one(bench: Bench) -> None:
+def test_a_process_asked_to_end_alone_leaves_the_run_to_a_successor(bench: Bench) -> None:
     process = ReplayProcessStub(lambda p: bench.terminate())
     assert bench.run(lambda *args, **kwargs: process) == ExitCode.INTERRUPTED
     assert process.left == ["abandon"]
 
 
-def test_a_process_that_is_asked_to_end_after_the_loop_finishes_the_run(bench: Bench) -> None:
+def test_a_process_asked_to_end_after_the_loop_finishes_the_run(bench: Bench) -> None:
     def on_turn(process: ReplayProcessStub) -> None:
         process.has_loop_ended = True
         bench.terminate()
@@ -92,7 +92,7 @@ def test_a_process_that_is_asked_to_end_after_the_loop_finishes_the_run(bench: B
 
 
 @pytest.mark.parametrize("parent", [None, "nobody"], ids=["started by hand", "its supervisor is gone"])
-def test_an_orphan_that_is_asked_to_end_finishes_the_run_since_no_other_one_comes(
+def test_an_orphan_asked_to_end_finishes_the_run_because_no_successor_follows(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, parent: str | None
 ) -> None:
     if parent is None:
@@ -112,7 +112,7 @@ def test_an_orphan_that_is_asked_to_end_finishes_the_run_since_no_other_one_come
         (CheckpointError("no checkpoint is left"), ExitCode.CONFIGURATION),
     ],
 )
-def test_its_exit_code_tells_what_may_be_gone_the_next_time_from_what_will_not(
+def test_its_exit_code_distinguishes_temporary_from_permanent_failures(
     bench: Bench, error: Exception, code: ExitCode
 ) -> None:
     def raise_error(folder: Path, *args: object, **kwargs: object) -> ReplayProcessStub:

@@ -1,4 +1,4 @@
-"""Which records are taken in and when, and which may leave the ring, in real time and in lockstep."""
+"""Which records are read and when, and which may leave the ring, in real time and in lockstep."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNUSED: Any = None
 
 
 def make_ring(*, tail: int = 0, n_taken: int = CAPACITY, is_full: bool = True) -> Any:
-    """A ring that notes up to where it is released."""
+    """A ring that records how far it is released."""
     ring = SimpleNamespace(tail=tail, n_taken=n_taken, capacity=CAPACITY, is_full=is_full, released=0)
     ring.release = lambda upto: setattr(ring, "released", upto)
     return ring
@@ -39,7 +39,7 @@ def make_lockstep(ring: Any = None, done_episode: int = -1) -> Lockstep:
     is_full=st.booleans(),
     lockstep=st.booleans(),
 )
-def test_nothing_leaves_that_was_not_taken_in_and_nothing_comes_back(
+def test_only_records_that_were_read_are_released_and_none_return(
     tail: int, n_kept: int, durable_upto: int, logged_upto: int | None, is_full: bool, lockstep: bool
 ) -> None:
     ring = make_ring(tail=tail, n_taken=tail + n_kept, is_full=is_full)
@@ -54,7 +54,7 @@ def test_nothing_leaves_that_was_not_taken_in_and_nothing_comes_back(
         assert tail + n_kept - released_upto <= CAPACITY // 2, "the loop finds room"
 
 
-def test_in_lockstep_a_full_ring_yields_only_when_there_is_nothing_left_to_take_in() -> None:
+def test_in_lockstep_a_full_ring_is_released_only_when_nothing_is_left_to_read() -> None:
     def released_upto(n_taken: int, *, is_full: bool) -> int:
         ring = make_ring(tail=0, n_taken=n_taken, is_full=is_full)
         make_lockstep(ring).release(10, None)
@@ -76,7 +76,7 @@ def records(*parts: tuple[Kind, int]) -> np.ndarray[tuple[int, ...], np.dtype[np
     [(-1, 0), (0, 2), (1, 5), (2, 6), (3, 6)],
     ids=["before the learner has begun", "the first", "its evaluation and the next", "all", "and more"],
 )
-def test_an_episode_is_taken_in_once_all_is_done_that_follows_from_the_one_before(
+def test_an_episode_is_read_once_everything_that_follows_from_the_previous_one_is_done(
     done_episode: int, n_taken: int
 ) -> None:
     train, evaluate, reset = Kind.TRAIN, Kind.EVAL, Kind.RESET
@@ -85,7 +85,7 @@ def test_an_episode_is_taken_in_once_all_is_done_that_follows_from_the_one_befor
     assert RealTime(UNUSED, UNUSED).readable(queued) == len(queued)
 
 
-def test_what_must_leave_a_full_ring_though_no_checkpoint_has_it_is_known() -> None:
+def test_records_that_must_leave_a_full_ring_without_a_checkpoint_are_known() -> None:
     ring = make_ring()
     pace = make_lockstep(ring)
     pace.release(10, None)
@@ -95,7 +95,7 @@ def test_what_must_leave_a_full_ring_though_no_checkpoint_has_it_is_known() -> N
     assert (ring.released, pace.n_uncovered) == (90, 0)
 
 
-def test_in_real_time_records_gather_unless_many_wait() -> None:
+def test_in_real_time_records_accumulate_unless_many_are_waiting() -> None:
     pace = RealTime(UNUSED, UNUSED)
     assert pace.is_reading_due(1, now_s=5.0), "nothing was taken in before"
     pace.note_read(5.0)
@@ -104,7 +104,7 @@ def test_in_real_time_records_gather_unless_many_wait() -> None:
     assert pace.is_reading_due(1, now_s=5.0 + pace.pause_ms(5.0) / 1e3)
 
 
-def test_the_pause_ends_when_the_next_records_are_due_and_is_a_whole_one_where_none_came() -> None:
+def test_the_pause_ends_when_the_next_records_are_due_and_is_a_full_one_if_none_came() -> None:
     pace = RealTime(UNUSED, UNUSED)
     pace.note_read(5.0)
     full_pause_ms = pace.pause_ms(5.0)
@@ -112,7 +112,7 @@ def test_the_pause_ends_when_the_next_records_are_due_and_is_a_whole_one_where_n
     assert pace.pause_ms(6.0) == full_pause_ms, "not a poll every millisecond"
 
 
-def test_in_lockstep_every_record_is_due_and_the_pause_doubles_while_nothing_comes() -> None:
+def test_in_lockstep_every_record_is_due_and_the_pause_doubles_while_none_comes() -> None:
     pace = make_lockstep()
     pace.note_read(5.0)
     assert pace.is_reading_due(1, now_s=5.0)

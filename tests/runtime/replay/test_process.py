@@ -39,7 +39,7 @@ class Bench:
         monkeypatch.setattr(process, "time", SimpleNamespace(monotonic=lambda: self.now_s))
 
     def starts(self, *settings: str) -> ReplayProcess:
-        """Start the first one, or one that takes over once that has been left."""
+        """Start the first one, or a successor once the first has been abandoned."""
         config = load_run("pendulum", [*SETTINGS, *settings])
         if not (self.shm / "board").exists():
             save_resolved(config, self.folder / "config.yaml")
@@ -55,7 +55,7 @@ class Bench:
             self._running = None
 
     def write(self, n: int, *, episode: int = 1) -> None:
-        """Let the loop write so many records."""
+        """Let the loop write this number of records."""
         self.push(records(n, episode=episode))
 
     def push(self, rows: Records) -> None:
@@ -71,7 +71,7 @@ def bench(tmp_path: Path, socket_folder: Path, monkeypatch: pytest.MonkeyPatch) 
     process_bench.leave()
 
 
-def test_what_the_log_takes_at_its_end_is_not_logged_once_more_by_a_successor(bench: Bench) -> None:
+def test_records_logged_at_the_end_are_not_logged_again_by_a_successor(bench: Bench) -> None:
     first_process = bench.starts(REAL_TIME)
     bench.write(10)
     assert first_process.run_once()
@@ -85,7 +85,7 @@ def test_what_the_log_takes_at_its_end_is_not_logged_once_more_by_a_successor(be
     assert bench.board[Word.FIRST_UNLOGGED] == count_steps(bench.folder) == 13
 
 
-def test_an_episode_is_logged_once_though_its_records_are_taken_in_again(bench: Bench) -> None:
+def test_an_episode_is_logged_once_even_if_its_records_are_read_again(bench: Bench) -> None:
     first_episode, second_episode = episode(20, episode=1), episode(20, episode=2, tick=21)
     first_episode["t_mono_ns"], second_episode["t_mono_ns"] = np.arange(1, 22) * 10**7, np.arange(22, 43) * 10**7
     for rows in (first_episode, second_episode):
@@ -104,7 +104,7 @@ def channels(path: Path) -> Iterator[Channel]:
             yield channel
 
 
-def test_each_episode_that_is_concluded_is_told_of_also_where_it_happens_once_more(bench: Bench) -> None:
+def test_each_completed_episode_is_reported_even_if_it_is_repeated(bench: Bench) -> None:
     replay = bench.starts()
     bench.board[Word.CLOSED] = 4
     done_episodes = []
@@ -150,7 +150,7 @@ def test_it_is_over_once_the_loop_has_ended_and_nothing_is_left_to_do(
 
 
 @pytest.mark.parametrize("n_waiting", [0, 7], ids=["nothing waits", "records wait"])
-def test_a_learner_that_concludes_nothing_more_is_not_waited_for_for_ever(bench: Bench, n_waiting: int) -> None:
+def test_a_learner_that_completes_nothing_more_is_not_waited_for_forever(bench: Bench, n_waiting: int) -> None:
     replay = bench.starts()
     bench.write(n_waiting, episode=EPISODES)
     bench.board[Word.CLOSED] = replay._parts.requests.feed.last_closed_episode = EPISODES

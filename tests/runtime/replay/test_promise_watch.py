@@ -1,4 +1,4 @@
-"""The watch on a promise: a sequential test over episodes, told once."""
+"""The watch on a promise: a sequential test over episodes, reported once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.runtime.samples import PENDULUM
 
 
 class RewardMarkedCheck:
-    """Steps are outside where their reward says so."""
+    """Steps are outside if their reward says so."""
 
     def __init__(self) -> None:
         self.n_checked = 0
@@ -59,7 +59,7 @@ class RecordingWatch:
         self.n_withdrawals += 1
 
 
-def test_three_of_ten_episodes_withdraw_it_once() -> None:
+def test_three_of_ten_episodes_withdraw_the_promise_once() -> None:
     recorder = RecordingWatch()
     for number in range(1, 20):
         recorder.watch.add(episode(number, 5 if number % 4 == 0 else 1))
@@ -80,7 +80,7 @@ def test_episodes_that_are_too_far_apart_withdraw_nothing() -> None:
     assert not recorder.watch.withdrawn
 
 
-def test_what_the_test_of_a_table_found_is_allowed() -> None:
+def test_the_claimed_fraction_of_a_table_is_tolerated() -> None:
     recorder = RecordingWatch(claimed_fraction=0.2)
     for number in range(1, 11):
         recorder.watch.add(episode(number, 19))
@@ -90,7 +90,7 @@ def test_what_the_test_of_a_table_found_is_allowed() -> None:
     assert recorder.watch.withdrawn
 
 
-def test_the_pieces_in_which_records_arrive_make_no_difference() -> None:
+def test_the_batching_of_records_makes_no_difference() -> None:
     at_once, in_batches = RecordingWatch(), RecordingWatch()
     rows = np.concatenate([episode(1, 3, 700), episode(1, 30, 90, Kind.EVAL), episode(2, 20, 300)])
     at_once.watch.add(rows)
@@ -118,7 +118,7 @@ def test_a_successor_does_not_withdraw_again() -> None:
 
 
 def test_false_alarms_are_as_rare_as_stated() -> None:
-    """Independent episodes are rarer still than the bound, which holds for any dependence."""
+    """For independent episodes it is even rarer than the bound, which holds for any dependence."""
     rate, rng = 0.01, np.random.default_rng(0)
     n_alarms = 0
     for _ in range(2000):
@@ -131,7 +131,7 @@ def test_a_proved_box_claims_no_step_beyond_it() -> None:
     assert claimed_fraction(PENDULUM.limits.predicted) == claimed_fraction(None) == 0.0
 
 
-def test_a_plant_whose_code_fails_ends_the_comparison_alone() -> None:
+def test_a_plant_whose_code_fails_ends_only_the_comparison() -> None:
     recorder = RecordingWatch()
 
     def fail(records: NDArray[np.void]) -> tuple[int, int]:
@@ -145,7 +145,7 @@ def test_a_plant_whose_code_fails_ends_the_comparison_alone() -> None:
     assert not recorder.watch.withdrawn
 
 
-def test_a_resumed_run_goes_on_with_the_episodes_before_and_a_withdrawn_promise_stays_withdrawn() -> None:
+def test_a_resumed_run_continues_with_the_earlier_episodes_and_a_withdrawn_promise_remains_withdrawn() -> None:
     original, successor, later_successor = RecordingWatch(), RecordingWatch(), RecordingWatch()
     for number in (1, 2):
         original.watch.add(episode(number, 50))

@@ -27,7 +27,7 @@ def counts(rows: int, next_policy: int = 4, rolled_back: int = 0) -> dict[str, i
 
 
 def fill_run_folder(folder: Path, episodes: int) -> None:
-    """A run folder with so many training episodes, each evaluated, and as many policies."""
+    """A run folder with a number of training episodes, each evaluated, and as many policies."""
     file = EpisodeFile(folder / "episodes.csv")
     (folder / "policies").mkdir()
     for n in range(1, episodes + 1):
@@ -49,7 +49,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / "policies").iterdir())
 
 
-def test_a_lockstep_run_goes_back_to_its_checkpoint(tmp_path: Path) -> None:
+def test_a_lockstep_run_is_rewound_to_its_checkpoint(tmp_path: Path) -> None:
     fill_run_folder(tmp_path, 5)
     (tmp_path / "policies" / "5.tmp").write_bytes(b"half")
     recovery, warnings = recover_files(tmp_path, counts(rows=5), lockstep=True)
@@ -61,13 +61,13 @@ def test_a_lockstep_run_goes_back_to_its_checkpoint(tmp_path: Path) -> None:
     assert not (tmp_path / "summary.json").exists()
     assert warnings == []
     assert recovery.summary_line == "continues after episode 3; 5 later rows of episodes.csv are repeated"
-    # A crash in the middle of that, and it begins once more.
+    # A crash in the middle of that, and it is repeated.
     second_recovery, _ = recover_files(tmp_path, counts(rows=5), lockstep=True)
     assert second_recovery.start == recovery.start
     assert second_recovery.cut == {"rows": 0, "policies": 0, "bytes": 0}
 
 
-def test_policies_that_were_rolled_back_after_the_checkpoint_are_none_yet(tmp_path: Path) -> None:
+def test_rollbacks_after_the_checkpoint_are_undone(tmp_path: Path) -> None:
     fill_run_folder(tmp_path, 3)
     for n in (1, 3):
         RolledBackList(tmp_path / "policies").add(n, bytes([n]) * 16, "too slow")
@@ -76,7 +76,7 @@ def test_policies_that_were_rolled_back_after_the_checkpoint_are_none_yet(tmp_pa
     assert (left.contains_id(1), left.contains_id(3)) == (True, False)
 
 
-def test_without_a_checkpoint_a_lockstep_run_begins_anew(tmp_path: Path) -> None:
+def test_without_a_checkpoint_a_lockstep_run_starts_over(tmp_path: Path) -> None:
     fill_run_folder(tmp_path, 2)
     recovery, _ = recover_files(tmp_path, None, lockstep=True)
     assert recovery.start == LoopState()
@@ -86,7 +86,7 @@ def test_without_a_checkpoint_a_lockstep_run_begins_anew(tmp_path: Path) -> None
     assert recovery.summary_line == "returns to the start of the run"
 
 
-def test_a_run_in_real_time_goes_on_after_its_last_row(tmp_path: Path) -> None:
+def test_a_real_time_run_continues_after_its_last_row(tmp_path: Path) -> None:
     fill_run_folder(tmp_path, 5)
     with (tmp_path / "episodes.csv").open("ab") as file:
         file.write(b"6,train,20")
@@ -101,7 +101,7 @@ def test_a_run_in_real_time_goes_on_after_its_last_row(tmp_path: Path) -> None:
     assert "a broken row of episodes.csv (10 bytes) is removed" in recovery.summary_line
 
 
-def test_rows_that_the_checkpoint_counts_and_the_file_lacks_are_told_of(tmp_path: Path) -> None:
+def test_rows_counted_by_the_checkpoint_and_missing_in_the_file_are_reported(tmp_path: Path) -> None:
     fill_run_folder(tmp_path, 1)
     recovery, warnings = recover_files(tmp_path, counts(rows=5), lockstep=True)
     assert warnings == [f"{tmp_path / 'episodes.csv'}: 3 rows of the last checkpoint are missing"]
@@ -109,7 +109,7 @@ def test_rows_that_the_checkpoint_counts_and_the_file_lacks_are_told_of(tmp_path
 
 
 @pytest.mark.parametrize("note", [b"null", b'{"loop": 3}', b"{"])
-def test_a_checkpoint_that_does_not_tell_where_the_run_stood_is_refused_and_nothing_cut(
+def test_a_checkpoint_without_the_runs_position_is_refused_and_nothing_is_truncated(
     tmp_path: Path, note: bytes
 ) -> None:
     fill_run_folder(tmp_path, 5)
@@ -121,7 +121,7 @@ def test_a_checkpoint_that_does_not_tell_where_the_run_stood_is_refused_and_noth
     assert len(names(tmp_path)) == 5
 
 
-def test_a_line_amid_others_that_is_no_row_is_for_a_person_to_mend(tmp_path: Path) -> None:
+def test_an_invalid_line_among_rows_is_left_to_the_user_to_repair(tmp_path: Path) -> None:
     fill_run_folder(tmp_path, 5)
     path = tmp_path / "episodes.csv"
     path.write_text(path.read_text().replace("\n3,train", "\n3,tr"))
@@ -129,7 +129,7 @@ def test_a_line_amid_others_that_is_no_row_is_for_a_person_to_mend(tmp_path: Pat
         recover_files(tmp_path, counts(rows=10), lockstep=False)
 
 
-def test_a_policy_that_was_rolled_back_since_the_checkpoint_does_not_act_again_in_real_time(tmp_path: Path) -> None:
+def test_in_real_time_a_policy_rolled_back_since_the_checkpoint_does_not_act_again(tmp_path: Path) -> None:
     fill_run_folder(tmp_path, 3)
     seats = (SeatedState(2, TenureState(90)), SeatedState(3, TenureState(50)))
     note = encode_point(Point(LoopState(3, switch=SwitchState(seats, (1,))), DURATIONS))

@@ -71,7 +71,7 @@ def test_a_record_waits_for_the_one_that_its_reward_needs(tmp_path: Path) -> Non
     ]
 
 
-def test_what_is_read_again_has_the_same_bits_and_a_crc_of_its_own(tmp_path: Path) -> None:
+def test_a_record_read_again_has_the_same_bits_and_its_own_crc(tmp_path: Path) -> None:
     ring = Ring(tmp_path)
     ring.push(rows(5))
     first_reading = np.concatenate([ring.take(2), ring.take(1)])
@@ -80,14 +80,14 @@ def test_what_is_read_again_has_the_same_bits_and_a_crc_of_its_own(tmp_path: Pat
     assert first_reading["reward"][2] == rows(5)["reward"][2] - 3.0
 
 
-def test_the_last_record_of_a_loop_that_has_ended_is_read_without_its_terms(tmp_path: Path) -> None:
+def test_the_last_record_of_an_ended_loop_is_read_without_its_terms(tmp_path: Path) -> None:
     ring = Ring(tmp_path)
     ring.push(rows(3)[:2])
     ring.has_loop_ended = True
     assert ring.take()["tick"].tolist() == [0, 1]
 
 
-def test_lost_and_invalid_transitions_are_left_as_they_are(tmp_path: Path) -> None:
+def test_lost_and_invalid_transitions_are_left_unchanged(tmp_path: Path) -> None:
     ring = Ring(tmp_path)
     all_rows = rows(5)
     all_rows["flags"][1] |= Flag.INVALID
@@ -97,7 +97,7 @@ def test_lost_and_invalid_transitions_are_left_as_they_are(tmp_path: Path) -> No
     assert reward_change.tolist() == [-1.0, 0.0, 0.0, -5.0, 0.0], "records 1 (invalid) and 2 (its successor lost)"
 
 
-def test_a_step_is_completed_as_its_record_is() -> None:
+def test_a_step_is_completed_like_its_record() -> None:
     terms = terms_of(DISTANCE_REWARD, LAYOUT)
     assert terms is not None
     all_rows = rows(2)
@@ -109,14 +109,14 @@ def test_a_step_is_completed_as_its_record_is() -> None:
 @pytest.mark.parametrize(
     ("defect", "message"), [("raises", "'mine' raises KeyError"), ("infinite", "the reward terms give inf")]
 )
-def test_a_term_that_fails_is_told(tmp_path: Path, defect: str, message: str) -> None:
+def test_a_failing_term_is_reported(tmp_path: Path, defect: str, message: str) -> None:
     ring = Ring(tmp_path, with_reward_term(DefectiveTerm(defect)))
     ring.push(rows(2))
     with pytest.raises(TermFailed, match=message):
         ring.reader.peek()
 
 
-def test_without_terms_the_ring_is_read_as_it_is(tmp_path: Path) -> None:
+def test_without_terms_the_ring_is_read_unchanged(tmp_path: Path) -> None:
     ring = Ring(tmp_path, PENDULUM)
     assert type(ring.reader) is RingReader
     ring.push(rows(3)[:2])

@@ -45,7 +45,7 @@ def parts(normalized: float | None = 0.9) -> Any:
     )
 
 
-def test_the_progress_line_tells_of_the_policy_that_acts() -> None:
+def test_the_progress_line_names_the_acting_policy() -> None:
     fields = progress(parts(), active_policy=30, policy_age_s=1.23456)
     assert (fields["policy"], fields["policy_age_s"], fields["policy_behind"]) == (30, 1.235, 100)
     assert (fields["episode"], fields["normalized"], fields["stored"]) == (5, 0.9, 3)
@@ -53,7 +53,7 @@ def test_the_progress_line_tells_of_the_policy_that_acts() -> None:
 
 
 @pytest.mark.parametrize(("score", "expected"), [(0.9, 0.9), (None, math.nan)])
-def test_viewers_are_told_of_a_score_that_is_none_yet(score: float | None, expected: float) -> None:
+def test_viewers_receive_an_undefined_score(score: float | None, expected: float) -> None:
     figures = process_figures(parts(score), dropped=6)
     assert figures.score_last20 == pytest.approx(expected, nan_ok=True)
     assert (figures.dropped, figures.gaps, figures.policies_offered, figures.policies_refused) == (6, 2, 9, 1)
@@ -76,7 +76,7 @@ def test_the_summary_counts_everything_once() -> None:
     assert content["learner"] == {"updates": 400, "updates_per_s": 12.5, "error_batches": 7}
 
 
-def test_it_is_written_whole_over_the_one_before(tmp_path: Path) -> None:
+def test_the_summary_replaces_the_previous_one_atomically(tmp_path: Path) -> None:
     for episodes in (1, 2):
         write_summary(tmp_path, {"episodes": episodes})
     assert json.loads((tmp_path / "summary.json").read_text()) == {"episodes": 2}

@@ -30,7 +30,7 @@ DRAW_RESET = require_reset(MAGMAN.task.reset)
 
 
 class StuckPlant:
-    """A plant that nothing moves."""
+    """A plant that never moves."""
 
     def __init__(self, *state: float) -> None:
         self.state = state
@@ -39,7 +39,7 @@ class StuckPlant:
 def drive(
     reset: Reset, start: dict[str, float], rig: Rig, plant: Plant | StuckPlant, state: tuple[float, ...]
 ) -> tuple[Progress, float, EpisodeReset, list[tuple[float, ...]]]:
-    """Let a reset act on a plant until it is over; returns how, after how long, and all that it did."""
+    """Let a reset act on a plant until it is over; returns its outcome, its duration, and all its actions."""
     episode_reset = EpisodeReset(reset, start, rig)
     actions: list[tuple[float, ...]] = []
     elapsed_since_decision_s = 0.0
@@ -65,7 +65,7 @@ def drive(
     st.sampled_from(["paper", "hardware"]),
 )
 @settings(max_examples=25)
-def test_a_pendulum_is_brought_to_hang_still_from_anywhere(angle: float, velocity: float, inertia: str) -> None:
+def test_a_pendulum_is_brought_to_rest_hanging_from_anywhere(angle: float, velocity: float, inertia: str) -> None:
     plant = msgspec.convert({"kind": "pendulum", "inertia": inertia}, Pendulum)
     progress, duration_s, _, actions = drive(SETTLE_RESET, PENDULUM_START, PENDULUM.rig, plant, (angle, velocity))
     assert progress is Progress.REACHED
@@ -75,7 +75,7 @@ def test_a_pendulum_is_brought_to_hang_still_from_anywhere(angle: float, velocit
 
 @given(st.floats(-0.035, 0.105), st.floats(-0.3, 0.3), *[st.floats(0.7, 1.3)] * 3)
 @settings(max_examples=25)
-def test_a_ball_is_drawn_to_its_start_from_anywhere_even_if_the_coils_are_a_third_off(
+def test_a_ball_is_drawn_to_its_start_from_anywhere_even_if_the_coils_are_off_by_a_third(
     position: float, velocity: float, mass: float, friction: float, strength: float
 ) -> None:
     plant = Magman(mass=3.2e-2 * mass, friction=1.613e-2 * friction, c1=5.52e-10 * strength)
@@ -84,7 +84,7 @@ def test_a_ball_is_drawn_to_its_start_from_anywhere_even_if_the_coils_are_a_thir
     assert actions[-1] == (0.0,) * 4
 
 
-def test_a_pendulum_that_stands_upright_is_pushed_over_at_the_second_attempt() -> None:
+def test_an_upright_pendulum_is_pushed_over_at_the_second_attempt() -> None:
     reset = msgspec.structs.replace(SETTLE_RESET, timeout_s=4.0, rest_s=0.1)
     upright = -3.141592653589793
     progress, _, episode_reset, _ = drive(reset, PENDULUM_START, PENDULUM.rig, Pendulum(), (upright, 0.0))
@@ -93,7 +93,7 @@ def test_a_pendulum_that_stands_upright_is_pushed_over_at_the_second_attempt() -
 
 
 @pytest.mark.parametrize("attempts", [1, 3])
-def test_it_gives_up_after_its_attempts_with_the_safe_output_and_says_how_far_it_got(attempts: int) -> None:
+def test_after_its_attempts_it_gives_up_with_the_safe_output_and_reports_how_far_it_got(attempts: int) -> None:
     reset = msgspec.structs.replace(SETTLE_RESET, attempts=attempts, timeout_s=2.0, rest_s=0.5)
     progress, duration_s, episode_reset, actions = drive(reset, PENDULUM_START, PENDULUM.rig, StuckPlant(), (1.0, 0.0))
     assert progress is Progress.GAVE_UP
@@ -102,7 +102,7 @@ def test_it_gives_up_after_its_attempts_with_the_safe_output_and_says_how_far_it
     assert episode_reset.detail.startswith(f"{attempts} attempts of 2 s; at the end angle was 1.0")
 
 
-def test_between_attempts_the_output_is_safe_and_every_later_one_begins_with_a_push_to_the_other_side() -> None:
+def test_between_attempts_the_output_is_safe_and_each_later_attempt_begins_with_a_push_to_the_other_side() -> None:
     reset = msgspec.structs.replace(SETTLE_RESET, attempts=3, timeout_s=1.0, rest_s=0.5, effort=0.5)
     assert isinstance(reset, Settle)
     _, _, _, actions = drive(reset, PENDULUM_START, PENDULUM.rig, StuckPlant(), (1.0, 0.0))
@@ -120,14 +120,14 @@ def test_beyond_its_own_limits_it_ends_at_once() -> None:
     assert episode_reset.detail == "velocity at 12, outside [-10, 10]"
 
 
-def test_it_must_hold_for_a_while() -> None:
+def test_the_start_must_hold_for_a_while() -> None:
     reset = msgspec.structs.replace(SETTLE_RESET, hold_s=0.5)
     progress, duration_s, _, _ = drive(reset, PENDULUM_START, PENDULUM.rig, StuckPlant(), (0.0, 0.0))
     assert progress is Progress.REACHED
     assert duration_s == pytest.approx(0.5)
 
 
-def test_a_reading_that_is_no_number_is_never_the_start() -> None:
+def test_a_non_finite_reading_is_never_the_start() -> None:
     episode_reset = EpisodeReset(SETTLE_RESET, PENDULUM_START, PENDULUM.rig)
     for _ in range(40):
         decision = episode_reset.decide((float("nan"), float("nan")), PERIOD_S)
@@ -154,13 +154,13 @@ def test_an_angle_is_compared_around_the_turn() -> None:
         ({"push_s": 20.0}, "push_s"),
     ],
 )
-def test_what_does_not_fit_is_named(changes: dict[str, object], path: str) -> None:
+def test_a_mismatched_reset_is_named(changes: dict[str, object], path: str) -> None:
     reset = msgspec.structs.replace(SETTLE_RESET, **changes)
     assert path in [problem_path for problem_path, _ in reset_problems(reset, PENDULUM_START, PENDULUM.rig)]
     assert not reset_problems(SETTLE_RESET, PENDULUM_START, PENDULUM.rig)
 
 
-def test_coils_that_are_not_there_are_named() -> None:
+def test_missing_coils_are_named() -> None:
     assert isinstance(DRAW_RESET, Draw)
     reset = msgspec.structs.replace(DRAW_RESET, coils={"current_9": 0.1}, position="x")
     assert {problem_path for problem_path, _ in reset_problems(reset, MAGMAN_START, MAGMAN.rig)} == {
@@ -172,7 +172,7 @@ def test_coils_that_are_not_there_are_named() -> None:
 @pytest.mark.parametrize(
     ("defect", "message"), [("infinite", "invalid action (inf,)"), ("whole", "invalid action (0.0, 0.0)")]
 )
-def test_a_driver_from_outside_that_fails_is_the_end_of_the_reset(defect: str, message: str) -> None:
+def test_a_failing_third_party_driver_ends_the_reset(defect: str, message: str) -> None:
     reset = EpisodeReset(DefectiveReset(within={"angle": 0.1}, defect=defect), PENDULUM_START, PENDULUM.rig)
     assert reset.action((1.0, 0.0), 20_000) == (0.0,)
     assert reset.progress is Progress.FAILED

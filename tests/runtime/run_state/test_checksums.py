@@ -43,7 +43,7 @@ def test_a_checksum_continues_where_it_left_off(tmp_path_factory: pytest.TempPat
         (None, True, "is missing"),
     ],
 )
-def test_a_file_is_compared_with_what_it_was(
+def test_a_file_is_compared_with_its_recorded_state(
     tmp_path: Path, content: bytes | None, may_grow: bool, message: str
 ) -> None:
     path = tmp_path / "file"
@@ -52,11 +52,11 @@ def test_a_file_is_compared_with_what_it_was(
     assert difference(path, extent_of(b"0123456789"), may_be_longer=may_grow) == message
 
 
-def test_a_directory_is_no_file(tmp_path: Path) -> None:
+def test_a_directory_is_not_a_file(tmp_path: Path) -> None:
     assert difference(tmp_path, EMPTY_CHECKSUM) == "is not a regular file"
 
 
-def test_of_a_file_of_lines_whole_ones_count_and_what_was_written_is_not_forgotten(tmp_path: Path) -> None:
+def test_in_a_file_of_lines_complete_ones_count_and_what_was_written_is_remembered(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     checksums = RunningChecksums(tmp_path, {"log.mcap": FileChecksum(7, 7)})
     for content, complete_lines in ((b"{}\n{", b"{}\n"), (b"{}\n{}\n", b"{}\n{}\n")):
@@ -69,7 +69,7 @@ def test_of_a_file_of_lines_whole_ones_count_and_what_was_written_is_not_forgott
     assert checksums.advance(["events.jsonl"])["events.jsonl"] == extent_of(b"{}\n{}\n")
 
 
-def test_the_list_is_checked_itself(tmp_path: Path) -> None:
+def test_the_list_itself_is_checked(tmp_path: Path) -> None:
     assert read_list(tmp_path).problem == "is missing"
     write_list(tmp_path, {"a": FileChecksum(3, 9), "summary.json": EMPTY_CHECKSUM}, ["log.mcap", "log.mcap"])
     file_list = read_list(tmp_path)
@@ -89,7 +89,7 @@ def test_the_list_is_checked_itself(tmp_path: Path) -> None:
     assert read_list(tmp_path).problem == "cannot be read"
 
 
-def test_the_index_is_cut_behind_its_last_whole_line_or_where_a_checkpoint_left_it(tmp_path: Path) -> None:
+def test_the_index_is_truncated_after_its_last_complete_line_or_where_a_checkpoint_left_it(tmp_path: Path) -> None:
     index, path = PolicyIndex(tmp_path), tmp_path / "index.csv"
     for policy_id in (1, 2):
         index.add(policy_id, b"model %d" % policy_id)

@@ -28,7 +28,7 @@ COMPLETE_ACCOUNT = Account(
 FOLDER_CONTENTS = FolderContents(rows=2, acted=2)
 
 
-def test_a_run_that_has_everything_is_complete() -> None:
+def test_a_run_with_all_its_data_is_complete() -> None:
     completeness = judge(COMPLETE_ACCOUNT, FOLDER_CONTENTS)
     assert completeness.complete
     assert completeness.reproducible
@@ -47,14 +47,14 @@ def test_a_run_that_has_everything_is_complete() -> None:
         ({"log": LogAccount(400, 9, "No space left on device")}, "log: 9 of 400 step records are not in it (No space"),
     ],
 )
-def test_what_is_missing_is_counted_and_named(changes: dict[str, int], message: str) -> None:
+def test_missing_data_are_counted_and_named(changes: dict[str, int], message: str) -> None:
     completeness = judge(COMPLETE_ACCOUNT._replace(**changes), FOLDER_CONTENTS)  # type: ignore[arg-type]
     assert not completeness.complete
     assert message in summary_line(completeness)
     assert summary_line(completeness).startswith("DATA INCOMPLETE: ")
 
 
-def test_policies_that_acted_are_to_be_there() -> None:
+def test_policies_that_acted_must_be_present() -> None:
     completeness = judge(COMPLETE_ACCOUNT, FOLDER_CONTENTS._replace(acted=8, missing=(1, 2, 3, 4, 5, 6), altered=(7,)))
     assert completeness.lost == (
         "policies: 6 of 8 that acted are not stored (1, 2, 3, 4, 5, ...)",
@@ -72,13 +72,13 @@ def test_a_log_that_the_configuration_ended_lacks_nothing() -> None:
     ("changes", "reproducible"),
     [({"n_deviations": 1}, False), ({"lost": 1}, False), ({"unread": 5}, True), ({"n_deviations": None}, None)],
 )
-def test_what_a_resumed_run_makes_again_is_reproducible(changes: dict[str, int | None], reproducible: bool) -> None:
+def test_data_repeated_by_a_resumed_run_are_reproducible(changes: dict[str, int | None], reproducible: bool) -> None:
     completeness = judge(COMPLETE_ACCOUNT._replace(**changes), FOLDER_CONTENTS)  # type: ignore[arg-type]
     assert completeness.reproducible is reproducible
     assert ("NOT REPRODUCIBLE" in summary_line(completeness)) is (reproducible is False)
 
 
-def test_files_are_looked_at_and_not_believed(tmp_path: Path) -> None:
+def test_files_are_checked_and_not_trusted(tmp_path: Path) -> None:
     file = EpisodeFile(tmp_path / "episodes.csv")
     for episode in (1, 2):
         file.append(ROW._replace(episode=episode, policy_id=episode))
@@ -124,7 +124,7 @@ def test_files_are_looked_at_and_not_believed(tmp_path: Path) -> None:
         ("2t", "train episode 2 after the heading"),
     ],
 )
-def test_rows_follow_each_other(episodes: str, message: str, tmp_path: Path) -> None:
+def test_rows_are_consecutive(episodes: str, message: str, tmp_path: Path) -> None:
     kinds = {"t": "train", "e": "eval"}
     rows = [ROW._replace(episode=int(name[0]), kind=kinds[name[1]]) for name in episodes.split()]
     assert sequence_gap(rows) == message
@@ -132,7 +132,7 @@ def test_rows_follow_each_other(episodes: str, message: str, tmp_path: Path) -> 
     assert judge(COMPLETE_ACCOUNT, folder_contents).complete is not bool(message)
 
 
-def test_without_the_replay_process_nothing_is_taken_for_granted(tmp_path: Path) -> None:
+def test_without_the_replay_process_nothing_is_assumed_complete(tmp_path: Path) -> None:
     EpisodeFile(tmp_path / "episodes.csv").close()
     completeness = assess_without_account(6, tmp_path)
     assert not completeness.complete

@@ -33,7 +33,7 @@ def rows_of(*batches: Records) -> list[EpisodeRow]:
     return [row for batch in batches for row in accounts.add(batch)]
 
 
-def test_an_episode_is_accounted_for_when_its_last_record_comes() -> None:
+def test_an_episode_is_recorded_when_its_last_record_arrives() -> None:
     records = episode(4, episode=3)
     records["reward"][:4] = [-1.0, -2.0, -3.0, -6.0]
     records["reward"][4] = -1e9  # the last record starts no transition
@@ -48,12 +48,12 @@ def test_an_episode_is_accounted_for_when_its_last_record_comes() -> None:
     assert row == EpisodeRow(3, "train", 4, -12.0, -3.0, normalized(TASK, -12.0, 4), 0.5, 2, 3, 7, 4000)
 
 
-def test_training_and_evaluation_bear_their_kind() -> None:
+def test_training_and_evaluation_are_labelled() -> None:
     rows = rows_of(episode(2), episode(2, tick=3, frame=4, kind=Kind.EVAL))
     assert [(r.episode, r.kind, r.steps) for r in rows] == [(1, "train", 2), (1, "eval", 2)]
 
 
-def test_what_was_not_observed_whole_counts_for_nothing() -> None:
+def test_incompletely_observed_steps_count_for_nothing() -> None:
     records = episode(4)
     records["reward"][:4] = [-1.0, 0.0, -3.0, -6.0]
     records["flags"][1] |= Flag.INVALID
@@ -75,7 +75,7 @@ def set_last_flag(records: Records, flag: Flag) -> Records:
 @pytest.mark.parametrize(
     ("terminal", "cut_off_steps"), [({}, -163.51), ({"terminal": -500.0}, -500.0), ({"terminal": 7.0}, -163.51)]
 )
-def test_steps_that_a_termination_cut_off_count_as_random_or_as_the_terminal_reward(
+def test_steps_cut_off_by_a_termination_count_as_random_or_as_the_terminal_reward(
     terminal: dict[str, float], cut_off_steps: float
 ) -> None:
     task, n_steps = task_with_reward(**terminal), episode_steps(TASK, 50.0)
@@ -90,14 +90,14 @@ def test_steps_that_a_termination_cut_off_count_as_random_or_as_the_terminal_rew
     assert row.score == row.normalized
 
 
-def test_what_a_fault_or_the_end_of_its_time_cut_off_does_not_count() -> None:
+def test_steps_cut_off_by_a_fault_or_a_time_limit_do_not_count() -> None:
     records = set_last_flag(episode(10), Flag.TRUNCATED)
     records["reward"][:10] = -43.1
     (row,) = EpisodeAccounts(task_with_reward(), 50.0, PENDULUM.rig).add(records)
     assert row.normalized == pytest.approx(1.0, abs=1e-6)
 
 
-def test_steps_that_were_not_valid_were_lived_all_the_same() -> None:
+def test_invalid_steps_still_count_as_lived() -> None:
     n_steps = episode_steps(TASK, 50.0)
     records = set_last_flag(episode(n_steps), Flag.TERMINATED)
     records["reward"][:n_steps] = -43.1
@@ -106,7 +106,7 @@ def test_steps_that_were_not_valid_were_lived_all_the_same() -> None:
     assert row.normalized == pytest.approx(1.0, abs=1e-6)
 
 
-def test_a_task_without_references_has_an_empty_column_and_its_return_for_a_score(tmp_path: Path) -> None:
+def test_a_task_without_references_has_an_empty_column_and_its_return_as_its_score(tmp_path: Path) -> None:
     (row,) = EpisodeAccounts(msgspec.structs.replace(TASK, normalization=None), 50.0, PENDULUM.rig).add(episode(4))
     assert row.normalized is None
     assert row.score == row.reward_sum
@@ -132,7 +132,7 @@ def test_an_episode_whose_last_record_was_dropped_does_not_add_to_the_next() -> 
 
 @settings(max_examples=40)
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=4), st.lists(st.integers(0, 30), max_size=6))
-def test_it_does_not_matter_how_the_records_come_in_batches(lengths: list[int], boundaries: list[int]) -> None:
+def test_the_batching_of_records_does_not_matter(lengths: list[int], boundaries: list[int]) -> None:
     records = np.concatenate([episode(n, episode=i, tick=10 * i) for i, n in enumerate(lengths, 1)])
     edges = [0, *sorted(min(c, len(records)) for c in boundaries), len(records)]
     rows_in_batches = rows_of(*[records[a:b] for a, b in itertools.pairwise(edges)])
@@ -141,7 +141,7 @@ def test_it_does_not_matter_how_the_records_come_in_batches(lengths: list[int], 
 
 
 @given(st.integers(0, 12), st.integers(0, 5))
-def test_whoever_goes_on_from_the_sums_of_an_open_episode_gives_the_same_row(boundary: int, n_aborted: int) -> None:
+def test_a_successor_with_the_sums_of_an_open_episode_gives_the_same_row(boundary: int, n_aborted: int) -> None:
     records = np.concatenate([episode(5, episode=1)[:n_aborted], episode(6, episode=2, tick=10)])
     records["reward"], records["exploration"] = (
         np.linspace(-1.1, 0.3, len(records)),
@@ -155,7 +155,7 @@ def test_whoever_goes_on_from_the_sums_of_an_open_episode_gives_the_same_row(bou
     assert resumed.is_between_episodes
 
 
-def test_a_sum_that_is_no_number_stays_one_in_a_checkpoint() -> None:
+def test_a_non_finite_sum_remains_non_finite_in_a_checkpoint() -> None:
     records = episode(3)
     records["reward"][1] = math.nan
     uninterrupted, resumed = EpisodeAccounts(TASK, 50.0, PENDULUM.rig), EpisodeAccounts(TASK, 50.0, PENDULUM.rig)
@@ -185,7 +185,7 @@ def test_the_file_has_the_promised_columns(tmp_path: Path) -> None:
     assert ",".join(COLUMNS) == promised_columns
 
 
-def test_rows_are_there_whole_as_soon_as_they_are_written_and_lose_no_digit(tmp_path: Path) -> None:
+def test_rows_are_complete_as_soon_as_they_are_written_and_keep_every_digit(tmp_path: Path) -> None:
     file = EpisodeFile(tmp_path / "episodes.csv")
     for n in (1, 2):
         file.append(ROW._replace(episode=n))
@@ -197,7 +197,7 @@ def test_rows_are_there_whole_as_soon_as_they_are_written_and_lose_no_digit(tmp_
     file.close()
 
 
-def test_a_process_that_takes_over_goes_on_in_the_same_file(tmp_path: Path) -> None:
+def test_a_process_that_takes_over_continues_the_same_file(tmp_path: Path) -> None:
     path = tmp_path / "episodes.csv"
     for n in (1, 2):
         file = EpisodeFile(path)
@@ -227,7 +227,7 @@ def test_rows_are_read_back_with_every_digit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tail", [b"4,train,2", b"4,train,2\n", b"\0" * 30, b"\xff\xfe,\n"])
-def test_a_row_that_was_being_written_is_cut_and_the_file_goes_on(tmp_path: Path, tail: bytes) -> None:
+def test_a_partial_row_is_truncated_and_the_file_continues(tmp_path: Path, tail: bytes) -> None:
     path = tmp_path / "episodes.csv"
     write_rows(path, 3)
     content = path.read_bytes()
@@ -242,7 +242,7 @@ def test_a_row_that_was_being_written_is_cut_and_the_file_goes_on(tmp_path: Path
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_the_file_is_cut_behind_a_row(tmp_path: Path, count: int) -> None:
+def test_the_file_is_truncated_after_a_row(tmp_path: Path, count: int) -> None:
     path = tmp_path / "episodes.csv"
     write_rows(path, 3)
     truncate_rows(path, read_rows(path), count)
@@ -250,14 +250,14 @@ def test_the_file_is_cut_behind_a_row(tmp_path: Path, count: int) -> None:
     assert path.read_text().startswith("episode,kind")
 
 
-def test_a_header_that_was_being_written_is_written_anew(tmp_path: Path) -> None:
+def test_a_partial_header_is_rewritten(tmp_path: Path) -> None:
     path = tmp_path / "episodes.csv"
     path.write_bytes(b"episode,ki")
     write_rows(path, 1)
     assert path.read_text().splitlines()[0] == ",".join(COLUMNS)
 
 
-def test_a_line_amid_rows_that_is_none_is_left_to_a_person(tmp_path: Path) -> None:
+def test_an_invalid_line_among_rows_is_left_to_the_user(tmp_path: Path) -> None:
     path = tmp_path / "episodes.csv"
     write_rows(path, 3)
     text = path.read_text().replace("\n2,", "\nmy note\n2,")

@@ -24,7 +24,7 @@ from onrig.runtime.run_state.events import (
 
 
 class Clock:
-    """Stands in for ``time``."""
+    """Replaces ``time``."""
 
     def __init__(self) -> None:
         self.now_s = 100.0
@@ -47,7 +47,7 @@ def lines_of(path: Path) -> list[dict[str, object]]:
     return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
 
 
-def test_events_are_lines_of_json_that_are_there_at_once(tmp_path: Path) -> None:
+def test_events_are_json_lines_available_at_once(tmp_path: Path) -> None:
     file = EventFile(tmp_path / "events.jsonl")
     file.write("policy_refused", policy=3, reason="two\nlines", share=0.5, fine=True, nothing=None)
     file.write("ended", code=0)
@@ -72,7 +72,7 @@ def test_several_processes_append_to_one_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
-def test_a_full_disk_loses_the_event_and_nothing_else() -> None:
+def test_a_full_disk_loses_only_the_event() -> None:
     file = EventFile(Path("/dev/full"))
     file.write("event", n=1)
     file.close()
@@ -111,7 +111,7 @@ class LimitedDisk:
         pass
 
 
-def test_what_a_full_disk_did_not_take_is_written_whole_and_in_order_once_there_is_room(tmp_path: Path) -> None:
+def test_events_delayed_by_a_full_disk_are_written_complete_and_in_order_once_there_is_room(tmp_path: Path) -> None:
     file = EventFile(tmp_path / "events.jsonl")
     file.close()
     disk = LimitedDisk(60)
@@ -123,7 +123,7 @@ def test_what_a_full_disk_did_not_take_is_written_whole_and_in_order_once_there_
     assert [msgspec.json.decode(line)["n"] for line in disk.content.splitlines()] == [0, 1, 2, 3]
 
 
-def test_a_piece_of_a_line_is_taken_back_so_that_other_processes_may_go_on(tmp_path: Path) -> None:
+def test_a_partial_line_is_undone_so_that_other_processes_can_continue(tmp_path: Path) -> None:
     file = EventFile(tmp_path / "events.jsonl")
     file.close()
     disk = LimitedDisk(30)
@@ -135,7 +135,7 @@ def test_a_piece_of_a_line_is_taken_back_so_that_other_processes_may_go_on(tmp_p
     assert [msgspec.json.decode(line)["n"] for line in disk.content.splitlines()] == [0, 1]
 
 
-def test_what_others_appended_behind_a_piece_is_not_cut(tmp_path: Path) -> None:
+def test_lines_appended_by_others_after_a_partial_one_are_not_truncated(tmp_path: Path) -> None:
     file = EventFile(tmp_path / "events.jsonl")
     file.close()
     disk = LimitedDisk(30, appended_by_others=b"theirs\n")
@@ -148,12 +148,12 @@ def test_what_others_appended_behind_a_piece_is_not_cut(tmp_path: Path) -> None:
     assert [msgspec.json.decode(line)["n"] for line in lines] == [0, 1]
 
 
-def test_of_more_than_can_wait_the_oldest_give_way(tmp_path: Path) -> None:
+def test_if_too_many_wait_the_oldest_are_dropped(tmp_path: Path) -> None:
     file = EventFile(tmp_path / "events.jsonl")
     file.close()
     disk = LimitedDisk(30)
     file._file = disk  # type: ignore[assignment]
-    for n in range(1500):  # more than can wait; of a kind that is not counted together
+    for n in range(1500):  # more than can wait; of a kind that is not aggregated
         file.write("policy_admitted", policy=n, learner="plain")
     disk.room_bytes = 10_000_000
     file.write("ended", code=0)
@@ -163,7 +163,7 @@ def test_of_more_than_can_wait_the_oldest_give_way(tmp_path: Path) -> None:
     assert lines[-1]["kind"] == "ended"
 
 
-def test_on_a_full_disk_what_must_never_be_missing_gives_way_last(tmp_path: Path) -> None:
+def test_on_a_full_disk_vital_events_are_dropped_last(tmp_path: Path) -> None:
     file = EventFile(tmp_path / "events.jsonl")
     file.close()
     disk = LimitedDisk(0)
@@ -178,9 +178,7 @@ def test_on_a_full_disk_what_must_never_be_missing_gives_way_last(tmp_path: Path
     assert kinds.count("policy_admitted") < 1000
 
 
-def test_a_watcher_that_comes_and_goes_a_thousand_times_a_second_costs_a_line_a_minute(
-    tmp_path: Path, clock: Clock
-) -> None:
+def test_a_watcher_that_connects_a_thousand_times_a_second_costs_a_line_a_minute(tmp_path: Path, clock: Clock) -> None:
     path = tmp_path / "events.jsonl"
     file = EventFile(path)
     per_s, hour_s = 100, 3600
@@ -196,9 +194,7 @@ def test_a_watcher_that_comes_and_goes_a_thousand_times_a_second_costs_a_line_a_
     assert path.stat().st_size < 10_000
 
 
-def test_a_line_that_counts_adds_up_what_is_an_amount_and_shows_the_last_of_the_rest(
-    tmp_path: Path, clock: Clock
-) -> None:
+def test_a_counting_line_sums_amounts_and_shows_the_last_of_the_rest(tmp_path: Path, clock: Clock) -> None:
     path = tmp_path / "events.jsonl"
     file = EventFile(path)
     for n in range(4):
@@ -223,7 +219,7 @@ def test_strangers_fill_a_quarter_of_the_file_and_faults_always_fit(
 ) -> None:
     path = tmp_path / "events.jsonl"
     file = EventFile(path)
-    for n in range(500):  # of no two the same
+    for n in range(500):  # all different
         file.write("policy_admitted", policy=n, learner="x" * 2000)
     assert path.stat().st_size < shrink_event_file / 4 + 2000, "the lines that count what was left out come on top"
     for n in range(500):
@@ -243,7 +239,7 @@ def test_strangers_fill_a_quarter_of_the_file_and_faults_always_fit(
     assert "memory_restored" in str(dropped["which"])
 
 
-def test_a_file_that_is_opened_again_goes_on_with_what_room_there_is(
+def test_a_reopened_file_continues_with_the_remaining_room(
     tmp_path: Path, clock: Clock, shrink_event_file: int
 ) -> None:
     path = tmp_path / "events.jsonl"
@@ -256,7 +252,7 @@ def test_a_file_that_is_opened_again_goes_on_with_what_room_there_is(
     assert admitted_bytes <= shrink_event_file / 4
 
 
-def test_text_from_outside_is_cut(tmp_path: Path) -> None:
+def test_external_text_is_truncated(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     file = EventFile(path)
     file.write("policy_refused", policy=1, learner="me", stage="s", reason="r" * 100_000)
@@ -266,24 +262,24 @@ def test_text_from_outside_is_cut(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["learner_attached", "learner_turned_away", "policy_refused", "connections_ended"])
-def test_what_strangers_can_bring_about_is_known_as_such(kind: str) -> None:
+def test_events_that_strangers_can_cause_are_marked(kind: str) -> None:
     assert kind_of(kind, {}).origin is Origin.PEER
     assert kind_of(kind, {}).grouped_by is not None
 
 
-def test_whatever_bears_a_fault_is_vital() -> None:
+def test_every_event_with_a_fault_is_vital() -> None:
     for kind in ("tick", "transition", "error", "of tomorrow"):
         assert kind_of(kind, {"fault": "lease"}).origin is Origin.VITAL
         assert kind_of(kind, {"fault": None}).origin is Origin.RUN
 
 
-def test_texts_are_cut_and_nothing_else() -> None:
+def test_only_texts_are_truncated() -> None:
     fields: dict[str, Value] = {"a": "x" * 20, "b": 10**30, "c": None}
     assert shorten_texts(fields, 10) == {"a": "x" * 7 + "...", "b": 10**30, "c": None}
 
 
 @pytest.mark.parametrize(("count", "n"), [(None, 1), (5, 5), (True, 1), ("7", 1), (-3, 1), (2.5, 1)])
-def test_a_line_stands_for_so_many(count: object, n: int) -> None:
+def test_a_line_states_how_many_events_it_represents(count: object, n: int) -> None:
     assert n_occurrences({"count": count} if count is not None else {}) == n
 
 
@@ -291,7 +287,7 @@ def add_refusal(aggregator: EventAggregator, now_s: float, policy: int, stage: s
     return aggregator.add("policy_refused", {"policy": policy, "learner": "plain", "stage": stage}, now_s, now_s)
 
 
-def test_the_first_is_told_at_once_and_those_like_it_when_the_window_closes() -> None:
+def test_the_first_event_is_reported_at_once_and_similar_ones_when_the_window_closes() -> None:
     aggregator = EventAggregator()
     (first_event,) = add_refusal(aggregator, 0.0, 1)
     assert first_event.fields["policy"] == 1
@@ -302,7 +298,7 @@ def test_the_first_is_told_at_once_and_those_like_it_when_the_window_closes() ->
     assert (summary_event.fields["policy"], summary_event.fields[COUNT_FIELD], summary_event.t_unix_s) == (3, 2, 0.2)
 
 
-def test_windows_double_while_it_goes_on_and_begin_anew_after_a_silence() -> None:
+def test_windows_double_while_it_continues_and_start_over_after_a_silence() -> None:
     aggregator, reported_at_s = EventAggregator(), []
     add_refusal(aggregator, 0.0, 0)
     for n in range(1, 3000):
@@ -315,14 +311,14 @@ def test_windows_double_while_it_goes_on_and_begin_anew_after_a_silence() -> Non
     assert len(add_refusal(aggregator, 2001.0, 1)) == 1
 
 
-def test_another_event_s_turn_closes_what_is_due_before_it() -> None:
+def test_another_event_first_closes_the_windows_that_are_due() -> None:
     aggregator = EventAggregator()
     add_refusal(aggregator, 0.0, 1)
     add_refusal(aggregator, 0.1, 2)
     assert [event.kind for event in aggregator.add("stop", {}, 5.0, 5.0)] == ["policy_refused", "stop"]
 
 
-def test_a_fault_is_never_counted_but_told() -> None:
+def test_a_fault_is_always_reported_and_never_just_counted() -> None:
     aggregator = EventAggregator()
     fields: dict[str, Value] = {"episode": 1, "rule": "none", "cause": "none", "missed": 0, "fault": 3}
     assert [len(aggregator.add("tick", fields, 0.0, 0.0)) for _ in range(3)] == [1, 1, 1]
@@ -330,7 +326,7 @@ def test_a_fault_is_never_counted_but_told() -> None:
     assert [len(aggregator.add("tick", fields, 0.0, 0.0)) for _ in range(3)] == [1, 0, 0]
 
 
-def test_there_are_so_many_windows_and_no_more() -> None:
+def test_the_number_of_windows_is_limited() -> None:
     aggregator = EventAggregator()
     for n in range(10 * MAX_WINDOWS):
         for _ in range(2):

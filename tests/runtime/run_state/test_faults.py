@@ -36,11 +36,11 @@ def test_no_two_faults_have_the_same_cause() -> None:
 
 
 @pytest.mark.parametrize("fault", Fault)
-def test_every_fault_of_a_device_has_a_name_of_its_own(fault: Fault) -> None:
+def test_every_fault_of_a_device_has_its_own_name(fault: Fault) -> None:
     assert device_fault(fault) not in {device_fault(other) for other in Fault if other is not fault}
 
 
-def test_a_code_of_a_newer_device_is_a_fault_too() -> None:
+def test_a_code_of_a_newer_device_is_also_a_fault() -> None:
     assert device_fault(200) is FaultName.DEVICE_UNKNOWN
 
 
@@ -49,26 +49,26 @@ def test_an_emergency_stop_is_never_released_by_the_run_itself() -> None:
     assert FAULTS[device_fault(200)].rearm is Rearm.PERSON
 
 
-def test_a_halt_says_cause_and_hint_unless_it_knows_better() -> None:
+def test_a_halt_states_cause_and_hint_unless_it_knows_better_ones() -> None:
     entry = FAULTS[FaultName.RESET_FAILED]
     assert str(Halted(FaultName.RESET_FAILED)) == f"{entry.cause}; {entry.hint}"
     assert str(Halted(FaultName.RESET_FAILED, "stuck")) == "stuck"
 
 
-def test_a_lost_line_is_named_as_closely_as_it_was_told_apart() -> None:
+def test_a_lost_line_is_named_as_precisely_as_it_was_identified() -> None:
     assert link_fault(LinkFault(FaultName.LINK_FROZEN, "no frame")) is FaultName.LINK_FROZEN
     assert link_fault(LinkError("hung up")) is FaultName.LINK_CLOSED
 
 
-def test_the_bit_without_a_code_is_a_fault_and_waits_for_a_person() -> None:
+def test_the_bit_without_a_code_is_a_fault_and_waits_for_an_operator() -> None:
     assert device_fault(0, latched=True) is FaultName.DEVICE_UNNAMED
     assert device_fault(0) is FaultName.DEVICE_DISARMED
     assert device_fault(Fault.LEASE, latched=True) is FaultName.DEVICE_LEASE
     assert FAULTS[FaultName.DEVICE_UNNAMED].rearm is Rearm.PERSON
 
 
-def test_a_graver_code_is_never_re_armed_by_more_than_a_lesser_one() -> None:
-    """The gravest of several latched faults is told: whoever may release that may release the others."""
+def test_a_more_severe_code_is_never_rearmed_by_more_than_a_less_severe_one() -> None:
+    """The most severe of several latched faults is reported: whoever may release that may release the others."""
     order = [Rearm.RUN, Rearm.PERSON, Rearm.NEVER]
     rearm_ranks = [order.index(FAULTS[device_fault(fault)].rearm) for fault in Fault if fault]
     assert rearm_ranks == sorted(rearm_ranks)
@@ -76,9 +76,7 @@ def test_a_graver_code_is_never_re_armed_by_more_than_a_lesser_one() -> None:
 
 @pytest.mark.parametrize("latched_fault", FaultName)
 @pytest.mark.parametrize("code", Fault)
-def test_a_newer_fault_of_the_device_counts_where_it_is_harder_to_release(
-    latched_fault: FaultName, code: Fault
-) -> None:
+def test_a_newer_fault_of_the_device_counts_if_it_is_harder_to_release(latched_fault: FaultName, code: Fault) -> None:
     order = [Rearm.RUN, Rearm.PERSON, Rearm.NEVER]
     severest = most_severe(latched_fault, code)
     assert severest in (latched_fault, device_fault(code))
@@ -88,7 +86,7 @@ def test_a_newer_fault_of_the_device_counts_where_it_is_harder_to_release(
 
 
 @pytest.mark.rules("H626", "H627", "H628")
-def test_the_protocol_s_page_tells_of_each_contradiction_what_the_run_does() -> None:
+def test_the_protocol_page_states_the_runs_reaction_to_each_contradiction() -> None:
     page = (Path(hw.__file__).parent / "PROTOCOL.md").read_text(encoding="utf-8")
     table = page.split("| what the device reports |", 1)[1].split("\n\n", 1)[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
@@ -123,7 +121,7 @@ def test_the_protocol_s_page_tells_of_each_contradiction_what_the_run_does() -> 
         (0, False, FaultName.DEVICE_DISARMED, Rearm.RUN),
     ],
 )
-def test_what_a_device_says_has_the_page_s_name_and_goes_on_as_the_page_says(
+def test_device_faults_are_named_as_on_the_page_and_handled_as_stated_there(
     code: int, is_latched: bool, name: FaultName, rearm: Rearm
 ) -> None:
     assert device_fault(code, latched=is_latched) is name

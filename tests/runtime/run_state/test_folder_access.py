@@ -23,24 +23,24 @@ def runs(tmp_path: Path) -> Path:
 
 
 def pretend_foreign_owner(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that is there belongs to another user from now on."""
+    """From now on all existing files belong to another user."""
     monkeypatch.setattr(os, "geteuid", lambda: OTHER_UID)
 
 
-def test_a_folder_of_ones_own_is_fine_there_or_not(runs: Path) -> None:
+def test_ones_own_folder_is_accepted_whether_or_not_it_exists(runs: Path) -> None:
     check_path(runs / "fresh")
     (runs / "policies").mkdir()
     (runs / "policies" / "1.onnx").write_bytes(b"")
     check_folder(runs)
 
 
-def test_ones_own_link_to_ones_own_folder_is_fine(runs: Path, tmp_path: Path) -> None:
+def test_ones_own_link_to_ones_own_folder_is_accepted(runs: Path, tmp_path: Path) -> None:
     (tmp_path / "disk").symlink_to(runs)
     check_folder(tmp_path / "disk")
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "events.jsonl", "summary.tmp", "policies", "policies/1.onnx"])
-def test_a_link_within_is_refused_wherever_it_leads(name: str, runs: Path, tmp_path: Path) -> None:
+def test_a_link_inside_is_refused_wherever_it_leads(name: str, runs: Path, tmp_path: Path) -> None:
     (runs / name).parent.mkdir(exist_ok=True)
     (runs / name).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(UnsafeFolder, match=f"{name} is a link; remove it"):
@@ -48,27 +48,27 @@ def test_a_link_within_is_refused_wherever_it_leads(name: str, runs: Path, tmp_p
 
 
 @pytest.mark.parametrize("name", ["events.jsonl", "policies/1.onnx", "buffer/rows-0.seg"])
-def test_a_fifo_within_is_refused(name: str, runs: Path) -> None:
+def test_a_fifo_inside_is_refused(name: str, runs: Path) -> None:
     (runs / name).parent.mkdir(exist_ok=True)
     os.mkfifo(runs / name)
     with pytest.raises(UnsafeFolder, match=f"{name} is neither a file nor a folder; remove it"):
         check_folder(runs)
 
 
-def test_somebody_elses_folder_is_refused(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_another_user_is_refused(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_foreign_owner(monkeypatch)
     with pytest.raises(UnsafeFolder, match=r"runs belongs to user .*; use another folder, or run as that user"):
         check_folder(runs)
 
 
-def test_a_folder_that_anybody_may_write_to_is_refused_sticky_or_not(runs: Path) -> None:
+def test_a_folder_writable_by_anyone_is_refused_sticky_or_not(runs: Path) -> None:
     for mode in (0o777, 0o1777):
         runs.chmod(mode)
         with pytest.raises(UnsafeFolder, match="by every user of this machine; use another folder, or chmod o-w it"):
             check_folder(runs)
 
 
-def test_the_way_leads_through_no_folder_that_anybody_may_change(runs: Path) -> None:
+def test_no_parent_folder_may_be_writable_by_anyone(runs: Path) -> None:
     runs.chmod(0o777)
     with pytest.raises(UnsafeFolder, match="is writable by every user"):
         check_path(runs / "fresh" / "run")
@@ -77,7 +77,7 @@ def test_the_way_leads_through_no_folder_that_anybody_may_change(runs: Path) -> 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes links that belong to others")
-def test_somebody_elses_link_is_not_followed(runs: Path, tmp_path: Path) -> None:
+def test_a_link_of_another_user_is_not_followed(runs: Path, tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(runs)
     os.lchown(link, OTHER_UID, OTHER_UID)
@@ -105,7 +105,7 @@ def test_a_run_writes_nothing_into_such_a_folder(runs: Path, tmp_path: Path) -> 
         write_run_folder(runs, load("pendulum"))
 
 
-def test_the_command_says_so_in_one_line(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_reports_it_in_one_line(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (runs / "events.jsonl").symlink_to(tmp_path / "elsewhere")
     assert main(["run", "pendulum", "--run-dir", str(runs), "--set", "local_learner=false"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -113,7 +113,7 @@ def test_the_command_says_so_in_one_line(runs: Path, tmp_path: Path, capsys: pyt
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_nor_does_a_report(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_writes_nothing_into_it_either(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (runs / "report.html").symlink_to(tmp_path / "elsewhere")
     assert main(["report", str(runs)]) == 2
     (line,) = capsys.readouterr().err.splitlines()

@@ -18,7 +18,7 @@ from onrig.runtime.supervise.reports import Reports
 
 
 class Pipe:
-    """What a process's supervisor reads."""
+    """Reports as read by a process's supervisor."""
 
     def __init__(self) -> None:
         self.read_end, self.write_end = os.pipe()
@@ -32,7 +32,7 @@ class Pipe:
 
 
 def assert_returns_at_once(action: Callable[[], object]) -> None:
-    """Have it speak although nobody reads."""
+    """Let it report although no one reads."""
     thread = threading.Thread(target=action, daemon=True)
     thread.start()
     thread.join(20.0)
@@ -56,7 +56,7 @@ def test_a_report_arrives_as_one_line(pipe: Pipe) -> None:
     assert parse_report(line) == Report("twin", "ready", "on\\ntwo lines: é", values), "shown on one line"
 
 
-def test_a_figure_that_is_no_number_arrives_as_none(pipe: Pipe) -> None:
+def test_a_non_finite_figure_arrives_as_none(pipe: Pipe) -> None:
     report("replay", "progress", normalized=float("nan"))
     (line,) = pipe.lines()
     parsed = parse_report(line)
@@ -64,13 +64,13 @@ def test_a_figure_that_is_no_number_arrives_as_none(pipe: Pipe) -> None:
     assert parsed.values == {"normalized": None}
 
 
-def test_a_pipe_nobody_reads_any_more_stops_nobody(pipe: Pipe) -> None:
+def test_an_unread_pipe_blocks_no_one(pipe: Pipe) -> None:
     os.close(pipe.read_end)
     report("control", "warning", "no SCHED_FIFO")
     pipe.read_end = os.dup(pipe.write_end)
 
 
-def test_a_full_pipe_stops_nobody_and_only_whole_lines_get_through(pipe: Pipe) -> None:
+def test_a_full_pipe_blocks_no_one_and_only_complete_lines_get_through(pipe: Pipe) -> None:
     fcntl.fcntl(pipe.write_end, fcntl.F_SETPIPE_SZ, 8192)
 
     def report_many() -> None:
@@ -83,7 +83,7 @@ def test_a_full_pipe_stops_nobody_and_only_whole_lines_get_through(pipe: Pipe) -
     assert 0 < len(numbers) < 100
 
 
-def test_a_long_message_is_cut_short_to_what_a_pipe_takes_at_once(pipe: Pipe) -> None:
+def test_a_long_message_is_truncated_to_what_a_pipe_takes_at_once(pipe: Pipe) -> None:
     assert_returns_at_once(lambda: report("learner", "error", "\x01" * 100_000))
     (line,) = pipe.lines()
     assert len(line) < select.PIPE_BUF
@@ -104,7 +104,7 @@ def test_a_long_message_is_cut_short_to_what_a_pipe_takes_at_once(pipe: Pipe) ->
     ],
     ids=["empty", "text", "fields missing", "wrong type", "no UTF-8", "nested without end"],
 )
-def test_a_line_of_something_else_is_no_report(line: bytes) -> None:
+def test_another_kind_of_line_is_not_a_report(line: bytes) -> None:
     assert parse_report(line) is None
 
 
@@ -115,8 +115,8 @@ def test_no_line_makes_reading_fail(line: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", ["source", "kind", "message", "t_unix_s", "fault"])
-def test_what_cannot_be_filed_is_no_report(tmp_path: Path, name: str) -> None:
-    """The learner is trusted with nothing: no line of its brings down who reads it."""
+def test_an_invalid_report_is_ignored(tmp_path: Path, name: str) -> None:
+    """The learner is not trusted: none of its lines may crash the reader."""
     line = b'{"source":"learner","kind":"error","values":{"%s":"bogus"}}'
     assert parse_report(line % name.encode()) is None
     parsed_report = parse_report(line % b"policy")
@@ -127,6 +127,6 @@ def test_what_cannot_be_filed_is_no_report(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("fault", FaultName)
-def test_every_fault_can_be_told(fault: FaultName) -> None:
+def test_every_fault_can_be_reported(fault: FaultName) -> None:
     line = b'{"source":"control","kind":"fault","values":{"fault":"%s"}}' % fault.value.encode()
     assert parse_report(line) == Report("control", "fault", values={"fault": fault.value})

@@ -14,7 +14,7 @@ from onrig.runtime.shm.segment import Segment, SegmentError, create_folder, remo
 
 @pytest.fixture
 def runs_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where runs have their shared memory."""
+    """Folder of the shared memory of runs."""
     (tmp_path / "shm").mkdir()
     monkeypatch.setattr(segment, "_base_folder", lambda: tmp_path / "shm")
     return tmp_path / "shm"
@@ -31,7 +31,7 @@ def test_a_run_is_found_by_its_folder_while_its_owner_lives(runs_folder: Path, t
     assert running_rigs() == []
 
 
-def test_what_a_run_of_this_user_runs_may_be_run_by_those_who_look_at_it(
+def test_code_trusted_by_a_run_of_this_user_may_be_run_by_its_viewers(
     runs_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ONRIG_TRUST", "abc")
@@ -42,12 +42,12 @@ def test_what_a_run_of_this_user_runs_may_be_run_by_those_who_look_at_it(
     assert python_files.trusted_digests() == set(), "a run that only happens to be there allows nothing"
     running.trust_files()
     assert python_files.trusted_digests() == {"abc"}
-    (shm / "trusted").unlink()  # as of a version that knew of no files
+    (shm / "trusted").unlink()  # as in a version without files
     running_rigs()[0].trust_files()
     remove_folder(shm)
 
 
-def test_a_folder_whose_name_is_no_text_is_found_too(runs_folder: Path, tmp_path: Path) -> None:
+def test_a_folder_with_a_non_text_name_is_also_found(runs_folder: Path, tmp_path: Path) -> None:
     folder = tmp_path / os.fsdecode(b"b\xff\nd")
     shm = create_folder()
     announce(shm, folder)
@@ -55,14 +55,14 @@ def test_a_folder_whose_name_is_no_text_is_found_too(runs_folder: Path, tmp_path
     remove_folder(shm)
 
 
-def test_what_a_killed_run_left_behind_is_not_running(runs_folder: Path, tmp_path: Path) -> None:
+def test_remains_of_a_killed_run_do_not_count_as_running(runs_folder: Path, tmp_path: Path) -> None:
     stale = runs_folder / "onrig-1-1-abc"  # process 1 did not start at tick 1
     stale.mkdir()
     announce(stale, tmp_path / "run")
     assert running_rigs() == []
 
 
-def test_another_terminal_writes_its_own_words_and_never_weakens_what_was_asked(tmp_path: Path) -> None:
+def test_another_terminal_writes_its_own_words_and_never_weakens_a_request(tmp_path: Path) -> None:
     board = Board(Segment.create(tmp_path / "board", BOARD_BYTES, BOARD_SCHEMA))
     board[Word.STATE], board[Word.SAFE_NS] = 3, 77
     with RemoteControl(Running(1, tmp_path, tmp_path)) as remote:
@@ -74,6 +74,6 @@ def test_another_terminal_writes_its_own_words_and_never_weakens_what_was_asked(
     assert (board[Word.RESUME_OUTSIDE], board[Word.RESUME]) == (1, 0)
 
 
-def test_a_run_that_ended_meanwhile_is_told(tmp_path: Path) -> None:
+def test_a_run_that_has_ended_meanwhile_is_reported(tmp_path: Path) -> None:
     with pytest.raises(SegmentError):
         RemoteControl(Running(1, tmp_path, tmp_path))

@@ -10,7 +10,7 @@ from onrig.runtime.run_state.faults import FAULTS, FaultName
 from onrig.runtime.run_state.states import MOVES, Action, Event, State, StateMachine, Transition, describe, next_move
 
 ARMED_STATES = {State.RESETTING, State.RUNNING, State.FALLBACK, State.FADING}
-"""States in which the device takes commands."""
+"""States in which the device accepts commands."""
 LINE_LOST_EVENTS = (Event.LINK_LOST, Event.UNPLUGGED)
 PAIRS = list(itertools.product(State, Event))
 
@@ -32,7 +32,7 @@ EXPECTED = {
     "fault": "trip:fault rearm:ready stop:disconnected stop_now:disconnected expired:disconnected "
     "link_lost:disconnected unplugged:disconnected",
 }
-"""The table once more, in the words of the README."""
+"""The table again, in the words of the README."""
 
 
 @pytest.mark.parametrize(("state", "event"), PAIRS, ids=lambda x: x.name.lower())
@@ -49,7 +49,7 @@ def test_each_event_leads_where_the_readme_says_and_an_impossible_one_to_a_disar
 
 
 @pytest.mark.parametrize(("state", "event"), PAIRS, ids=lambda x: x.name.lower())
-def test_whoever_leaves_the_armed_states_disarms_unless_the_line_is_gone(state: State, event: Event) -> None:
+def test_leaving_the_armed_states_disarms_unless_the_line_is_gone(state: State, event: Event) -> None:
     move = next_move(state, event)
     if state in ARMED_STATES and move.state not in ARMED_STATES and event not in LINE_LOST_EVENTS:
         assert Action.DISARM in move.actions
@@ -59,13 +59,13 @@ def test_whoever_leaves_the_armed_states_disarms_unless_the_line_is_gone(state: 
 
 
 @pytest.mark.parametrize("state", State)
-def test_every_state_has_a_way_out_at_once_and_a_way_to_fault(state: State) -> None:
+def test_every_state_can_be_left_at_once_and_can_lead_to_fault(state: State) -> None:
     assert next_move(state, Event.STOP_NOW).state is State.DISCONNECTED
     assert Action.END in next_move(state, Event.STOP_NOW).actions
     assert next_move(state, Event.TRIP).state is State.FAULT
 
 
-def test_nothing_but_rearming_leads_from_a_fault_back_to_work() -> None:
+def test_only_rearming_leads_from_a_fault_back_to_work() -> None:
     leaving_events = {
         event for event in Event if MOVES[State.FAULT].get(event, next_move(State.FAULT, event)).state is State.READY
     }
@@ -78,7 +78,7 @@ def machine() -> tuple[StateMachine, list[Transition]]:
     return StateMachine(transitions.append), transitions
 
 
-def test_the_first_fault_stays_latched_with_its_cause_until_it_is_rearmed() -> None:
+def test_the_first_fault_remains_latched_with_its_cause_until_it_is_rearmed() -> None:
     state_machine, transitions = machine()
     state_machine.apply(Event.CONNECTED)
     state_machine.apply(Event.TRIP, FaultName.DEVICE_ESTOP, "pressed")
@@ -93,14 +93,14 @@ def test_the_first_fault_stays_latched_with_its_cause_until_it_is_rearmed() -> N
     ]
 
 
-def test_an_impossible_event_is_the_programs_fault_and_says_which() -> None:
+def test_an_impossible_event_is_a_program_fault_that_names_it() -> None:
     state_machine, transitions = machine()
     assert state_machine.apply(Event.AT_START) == (Action.DISARM,)
     assert (state_machine.state, state_machine.fault) == (State.FAULT, FaultName.PROGRAM)
     assert transitions[-1].detail == "'at_start' cannot happen while disconnected"
 
 
-def test_a_transition_is_told_with_cause_and_hint() -> None:
+def test_a_transition_is_reported_with_cause_and_hint() -> None:
     state_machine, transitions = machine()
     state_machine.apply(Event.CONNECTED)
     state_machine.apply(Event.TRIP, FaultName.DEVICE_SENSOR, "angle")
@@ -116,7 +116,7 @@ def test_a_transition_is_told_with_cause_and_hint() -> None:
     }
 
 
-def test_a_closed_line_needs_a_person_whatever_the_run_could_have_re_armed_by_itself() -> None:
+def test_a_closed_line_requires_an_operator_whatever_the_run_could_have_rearmed_itself() -> None:
     state_machine, _ = machine()
     state_machine.apply(Event.CONNECTED)
     state_machine.apply(Event.TRIP, FaultName.DEVICE_LEASE)
@@ -126,7 +126,7 @@ def test_a_closed_line_needs_a_person_whatever_the_run_could_have_re_armed_by_it
     assert (state_machine.state, state_machine.fault) == (State.FAULT, FaultName.LINK_UNPLUGGED)
 
 
-def test_a_closed_line_leaves_a_fault_that_needs_a_person_as_it_is() -> None:
+def test_a_closed_line_leaves_a_fault_that_requires_an_operator_unchanged() -> None:
     state_machine, _ = machine()
     state_machine.apply(Event.CONNECTED)
     state_machine.apply(Event.TRIP, FaultName.DEVICE_ESTOP)
@@ -135,12 +135,12 @@ def test_a_closed_line_leaves_a_fault_that_needs_a_person_as_it_is() -> None:
 
 
 @given(st.lists(st.sampled_from(Event), max_size=40))
-def test_whatever_happens_the_device_is_armed_in_the_armed_states_only(events: list[Event]) -> None:
+def test_the_device_is_only_ever_armed_in_the_armed_states(events: list[Event]) -> None:
     state_machine, _ = machine()
     is_armed = False
     for event in events:
         for action in state_machine.apply(event, FaultName.DEVICE_LEASE if event is Event.TRIP else None):
             is_armed = action is Action.ARM or (is_armed and action is not Action.DISARM)
         if event in LINE_LOST_EVENTS:
-            is_armed = False  # by the device's own lease
+            is_armed = False  # through the device's own lease
         assert is_armed == (state_machine.state in ARMED_STATES)

@@ -29,12 +29,12 @@ def test_damping_starts_from_the_safe_output_wherever_that_is(velocity: float, v
     assert compile_fallback(DAMP, rig)((0.0, velocity)) == pytest.approx((voltage,))
 
 
-def test_damping_by_a_velocity_that_is_no_number_is_the_safe_output() -> None:
+def test_damping_with_a_non_finite_velocity_is_the_safe_output() -> None:
     assert compile_fallback(DAMP, PENDULUM.rig)((1.0, math.nan)) == (0.0,)
 
 
 @given(st.floats(), st.floats())
-def test_damping_stays_within_the_actuator_s_range(angle: float, velocity: float) -> None:
+def test_damping_stays_within_the_actuators_range(angle: float, velocity: float) -> None:
     (voltage,) = compile_fallback(DAMP, PENDULUM.rig)((angle, velocity))
     assert -3.0 <= voltage <= 3.0
 
@@ -74,7 +74,7 @@ SECOND_COIL, FOURTH_COIL, ALL_OFF = (0.0, 0.6, 0.0, 0.0), (0.0, 0.0, 0.0, 0.6), 
         (0.074, -0.05, SECOND_COIL),
         (0.076, 0.05, FOURTH_COIL),
         (0.06, 0.1, SECOND_COIL),  # moves away: the pull brakes
-        (0.06, -0.1, ALL_OFF),  # would be sped up
+        (0.06, -0.1, ALL_OFF),  # would be accelerated
         (0.06, 0.21, ALL_OFF),
         (0.0, -0.3, ALL_OFF),
         (0.0, math.nan, ALL_OFF),
@@ -82,7 +82,7 @@ SECOND_COIL, FOURTH_COIL, ALL_OFF = (0.0, 0.6, 0.0, 0.0), (0.0, 0.0, 0.0, 0.6), 
         (math.inf, 0.0, ALL_OFF),
     ],
 )
-def test_holding_is_coils_off_while_fast_then_the_nearest_magnet(
+def test_holding_turns_the_coils_off_while_fast_and_then_uses_the_nearest_magnet(
     position: float, velocity: float, currents: tuple[float, ...]
 ) -> None:
     assert compile_fallback(HOLD, MAGMAN.rig)((position, velocity)) == currents

@@ -69,13 +69,13 @@ SPOILED = {
 
 
 @pytest.mark.parametrize(("run", "override", "message"), SPOILED.values(), ids=SPOILED.keys())
-def test_limits_that_contradict_each_other_are_told_where_they_stand(run: str, override: str, message: str) -> None:
+def test_contradictory_limits_are_reported_at_their_place(run: str, override: str, message: str) -> None:
     (problem,) = collect_problems(run, override)
     assert message in problem
     assert " at limits." in problem
 
 
-def test_the_problem_is_told_at_its_line_in_the_file() -> None:
+def test_the_problem_is_reported_at_its_line_in_the_file() -> None:
     path, line, column, _ = collect_problems("pendulum", "rig.lease_periods=40")[0].split(":", 3)
     text = Path(path).read_text(encoding="utf-8").splitlines()
     assert text[int(line) - 1].strip().startswith(("predicted", "kind"))
@@ -83,11 +83,11 @@ def test_the_problem_is_told_at_its_line_in_the_file() -> None:
 
 
 @pytest.mark.parametrize("changes", [{"rate_hz": 0.0}, {"rate_hz": -1.0}, {"rate_hz": 1e9}])
-def test_a_senseless_rate_is_left_to_its_own_check(changes: dict[str, float]) -> None:
+def test_a_nonsensical_rate_is_left_to_its_own_check(changes: dict[str, float]) -> None:
     assert list(limit_findings(msgspec.structs.replace(PENDULUM, **changes))) == []
 
 
-def test_shipped_limits_contradict_nothing() -> None:
+def test_shipped_limits_do_not_contradict_each_other() -> None:
     for config in (PENDULUM, MAGMAN, load_run("pendulum-hardware")):
         assert list(limit_findings(config)) == []
 
@@ -109,7 +109,7 @@ def test_a_range_in_counts_lies_within_it(
     assert Limits(range={actuator.name: limits}).count_ranges(rig) == (counts,)
 
 
-def test_a_prediction_is_made_for_what_whole_counts_reach() -> None:
+def test_a_prediction_covers_what_integer_counts_can_reach() -> None:
     coarse_actuators = [msgspec.structs.replace(PENDULUM.rig.actuators[0], resolution=0.5)]
     rig = msgspec.structs.replace(PENDULUM.rig, actuators=tuple(coarse_actuators))
     limits = msgspec.structs.replace(PENDULUM.limits, range={"voltage": (-1.3, 1.3)})
@@ -117,7 +117,7 @@ def test_a_prediction_is_made_for_what_whole_counts_reach() -> None:
     assert PENDULUM.limits.context(PENDULUM.rig, 0.02).ranges == {"voltage": (-3.0, 3.0)}
 
 
-def test_a_range_without_a_whole_count_is_refused() -> None:
+def test_a_range_without_an_integer_count_is_refused() -> None:
     actuator = msgspec.structs.replace(PENDULUM.rig.actuators[0], resolution=0.5, safe=0.2)
     run = msgspec.structs.replace(
         PENDULUM,

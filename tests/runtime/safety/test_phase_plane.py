@@ -37,7 +37,7 @@ def case(run: str, dead_band: float = 0.0, output: str = "") -> Case:
 
 
 def cell(curve: phase_plane.Curve, angle: float) -> float:
-    """What a curve promises between two nodes."""
+    """Velocity promised by a curve between two nodes."""
     i = int((angle + math.pi) / H) % N_NODES
     return float(min(curve[i], curve[(i + 1) % N_NODES]))
 
@@ -71,7 +71,7 @@ def simulate(
 
 
 def effective_command(command: float, dead_band: float) -> float:
-    """What a dead band leaves of a command."""
+    """Remainder of a command after a dead band."""
     return math.copysign(max(abs(command) - dead_band, 0.0), command)
 
 
@@ -86,7 +86,7 @@ CASE, DEAD_BAND_FRACTIONS, ANGLE, FRACTIONS, VERTEX = (
 
 @settings(max_examples=40)
 @given(CASE, DEAD_BAND_FRACTIONS, ANGLE, FRACTIONS, VERTEX, st.floats(0, 1), st.floats(-1, 1))
-def test_from_the_safe_set_the_late_fallback_keeps_the_limit_whatever_the_plant(
+def test_from_the_safe_set_the_late_fallback_keeps_the_limit_for_any_plant(
     run: tuple[str, float],
     dead_band_fraction: float,
     angle: float,
@@ -103,7 +103,7 @@ def test_from_the_safe_set_the_late_fallback_keeps_the_limit_whatever_the_plant(
         plant, state, effective_command(c.command.high * held_fraction, dead_band), delay * c.delay_s
     )
     assert peak <= c.limit
-    for _ in range(40):  # the fallback, sampled, each command a tick late
+    for _ in range(40):  # the fallback, sampled, with each command a tick late
         command = -c.command.high * min(max(state[1] / c.full_at, -1.0), 1.0)
         state, peak = simulate(plant, state, effective_command(command, dead_band), 2 * c.period_s)
         assert peak <= c.limit
@@ -111,7 +111,7 @@ def test_from_the_safe_set_the_late_fallback_keeps_the_limit_whatever_the_plant(
 
 @settings(max_examples=60)
 @given(CASE, DEAD_BAND_FRACTIONS, ANGLE, FRACTIONS, VERTEX, st.integers(0, N_LEVELS - 1))
-def test_a_command_that_passes_leads_into_the_safe_set_at_every_moment_of_its_period(
+def test_an_accepted_command_leads_into_the_safe_set_at_every_moment_of_its_period(
     run: tuple[str, float], dead_band_fraction: float, angle: float, fraction: float, bits: int, level: int
 ) -> None:
     c = case(*run)
@@ -128,7 +128,7 @@ def test_a_command_that_passes_leads_into_the_safe_set_at_every_moment_of_its_pe
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_a_dead_band_takes_authority_off_the_brake_and_so_room_off_the_safe_set(run: str) -> None:
+def test_a_dead_band_reduces_the_authority_of_the_brake_and_hence_the_safe_set(run: str) -> None:
     without_dead_band, with_dead_band = upper_side(case(run)), upper_side(case(run, 2.0))
     assert np.all(with_dead_band.fallback <= without_dead_band.fallback)
     assert np.all(with_dead_band.safe <= without_dead_band.safe + 0.005 * case(run).limit), (
@@ -139,7 +139,7 @@ def test_a_dead_band_takes_authority_off_the_brake_and_so_room_off_the_safe_set(
 
 @pytest.mark.parametrize("run", RUNS)
 def test_a_braked_plant_with_a_dead_band_outruns_the_safe_output_from_the_curve_drawn_without_one(run: str) -> None:
-    """Gravity at its most on the way down and its least on the way up, as the box allows while the host lives."""
+    """Gravity at its maximum on the way down and its minimum on the way up, as the box allows while the host lives."""
     bare_case, dead_band_case = case(run), case(run, 2.0)
     coasting = [*upper_side(bare_case).coasting, upper_side(bare_case).coasting[0]]
 
@@ -161,7 +161,7 @@ def test_a_braked_plant_with_a_dead_band_outruns_the_safe_output_from_the_curve_
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_no_dead_band_and_one_of_0_give_the_same_curves_bit_for_bit(run: str) -> None:
+def test_no_dead_band_and_a_dead_band_of_0_give_the_same_curves_bit_for_bit(run: str) -> None:
     c = case(run)
     command = np.linspace(c.command.low, c.command.high, N_LEVELS)
     assert np.array_equal(phase_plane.largest_effect(command, 0.0), command)
@@ -171,7 +171,7 @@ def test_no_dead_band_and_one_of_0_give_the_same_curves_bit_for_bit(run: str) ->
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_a_stronger_command_passes_in_fewer_states(run: str) -> None:
+def test_a_stronger_command_is_accepted_in_fewer_states(run: str) -> None:
     c = case(run)
     assert np.all(np.diff(upper_side(c).passing, axis=0) <= 0.01 * c.limit), "but for what is taken off for the grid"
 
@@ -189,7 +189,7 @@ def test_curves_lie_within_one_another(run: str) -> None:
 
 @pytest.mark.parametrize("output", OUTPUTS)
 def test_a_finer_grid_gives_no_smaller_promise(output: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is taken off for the grid covers its error: four times as many nodes and steps only widen the set."""
+    """The deduction for the grid covers its error: four times as many nodes and steps only widen the set."""
     c = case("pendulum-hardware", output=output)
     coarse_curve = upper_side(c).safe
     monkeypatch.setattr(phase_plane, "N_NODES", 4 * N_NODES)
@@ -203,7 +203,7 @@ def safe_fraction(sides: UpperSide, limit: float) -> float:
     return float(sides.safe.min()) / limit
 
 
-def test_a_longer_delay_a_wider_box_and_a_larger_error_shrink_what_passes() -> None:
+def test_a_longer_delay_a_wider_box_and_a_larger_error_shrink_the_accepted_set() -> None:
     c = case("pendulum")
     wider_box = c._replace(box=c.box._replace(gravity=Span(0.6 * c.box.gravity.low, 1.1 * c.box.gravity.high)))
     for worse_case in (c._replace(delay_s=1.3 * c.delay_s), wider_box, c._replace(velocity_error=0.5)):
@@ -278,7 +278,7 @@ def test_from_the_safe_set_a_host_may_die_after_any_command(run: str, output: st
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_a_safe_set_that_trusts_the_fallback_to_go_on_does_not_survive_its_host(
+def test_a_safe_set_that_relies_on_a_continuing_fallback_does_not_survive_its_host(
     run: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     c = case(run)
@@ -309,7 +309,7 @@ def test_the_host_may_die_while_the_fallback_acts(
     state = (angle, fraction * cell(upper_side(c).safe, angle))
     state, _ = simulate(plant, state, effective_command(c.command.high * held_fraction, dead_band), delay * c.delay_s)
     command = held_fraction * c.command.high
-    for _ in range(ticks):  # each command a tick late
+    for _ in range(ticks):  # with each command a tick late
         command = -c.command.high * min(max(state[1] / c.full_at, -1.0), 1.0)
         state, peak = simulate(plant, state, effective_command(command, dead_band), 2 * c.period_s)
         assert peak <= c.limit

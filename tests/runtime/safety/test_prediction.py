@@ -81,8 +81,8 @@ def test_any_state_gets_a_judgement(run: str, position: float, velocity: float) 
 
 
 @pytest.mark.parametrize(("run", "max_velocity"), [("pendulum", 9.8), ("pendulum-hardware", 21.8)])
-def test_a_swing_up_passes_where_it_is_fastest(run: str, max_velocity: float) -> None:
-    """A fast plant with a motor that coasts may still rise, and no longer be pushed at the bottom."""
+def test_a_swing_up_is_accepted_where_it_is_fastest(run: str, max_velocity: float) -> None:
+    """A fast plant with a coasting motor may still rise, and may no longer be driven at the bottom."""
     for velocity in (-max_velocity, max_velocity):
         for voltage in (-3.0, 0.0, 3.0):
             passes = prediction(run).evaluate((0.0, velocity), (voltage,))[0] == 0.0
@@ -97,13 +97,13 @@ def test_both_directions_of_rotation_are_judged_alike(angle: float, velocity: fl
     assert verdict == pytest.approx(other, abs=0.02)
 
 
-def test_less_than_the_envelope_is_refused_where_gravity_beats_the_motor() -> None:
+def test_less_than_the_envelope_is_refused_where_gravity_exceeds_the_motor() -> None:
     excess, _ = prediction("pendulum").evaluate((-2.0, 12.0), (-3.0,))
     assert excess > 0
     assert prediction("pendulum").evaluate((0.2, 12.0), (-3.0,))[0] == 0.0
 
 
-def test_the_margin_falls_towards_the_edge_and_is_0_at_it() -> None:
+def test_the_margin_falls_towards_the_edge_and_is_0_there() -> None:
     speeds = np.linspace(0, 15, 300)
     margins = [prediction("pendulum").evaluate((0.3, v), (3.0,))[1] for v in speeds.tolist()]
     assert margins == sorted(margins, reverse=True)
@@ -126,7 +126,7 @@ U = st.floats(0.0, 0.6)
     st.sampled_from([(0.0, 0.0), (0.03, 0.0), (0.03, 0.01), (0.03, 0.03)]),
     st.sampled_from([(0.0, 1.0), (0.1, 0.9), (0.1, 1.0), (0.1, 1.1)]),
 )
-def test_a_command_that_passes_may_be_held_for_ever(
+def test_an_accepted_command_may_be_held_forever(
     x: float,
     v: float,
     u: tuple[float, float, float, float],
@@ -173,7 +173,7 @@ def test_a_command_between_the_last_count_and_the_range_is_judged_as_that_count(
         assert compiled.evaluate(state, (command,)) == compiled.evaluate(state, (rounded_command,))
 
 
-def test_a_coil_s_current_is_judged_with_the_half_count_that_rounding_may_add() -> None:
+def test_a_coil_current_is_judged_with_the_half_count_that_rounding_may_add() -> None:
     coarse_actuators = tuple(msgspec.structs.replace(a, resolution=0.05) for a in MAGMAN.rig.actuators)
     rig = msgspec.structs.replace(MAGMAN.rig, actuators=coarse_actuators)
     compiled = compile_prediction(MAGMAN.limits, rig, MAGMAN.period_us * 1e-6)
@@ -184,14 +184,14 @@ def test_a_coil_s_current_is_judged_with_the_half_count_that_rounding_may_add() 
     assert compiled.evaluate((0.0, 0.1), (0.0,) * 4)[1] == reference.evaluate((0.0, 0.1), (0.0,) * 4)[1]
 
 
-def test_coils_that_may_be_narrower_or_wider_are_trusted_less() -> None:
+def test_coils_of_uncertain_width_are_trusted_less() -> None:
     coil_ahead, predictions = (0.0, 0.6, 0.0, 0.0), [prediction("magman", c2_spread=s) for s in (0.0, 0.05, 0.1)]
     margins = [predicted.evaluate((0.0, 0.2), coil_ahead)[1] for predicted in predictions]
     assert margins == sorted(margins, reverse=True)
     assert len(set(margins)) == 3
 
 
-def test_coils_off_passes_up_to_the_envelope_and_a_coil_ahead_much_less() -> None:
+def test_with_the_coils_off_speeds_up_to_the_envelope_are_accepted_and_with_a_coil_ahead_much_less() -> None:
     all_off, coil_ahead = (0.0,) * 4, (0.0, 0.6, 0.0, 0.0)
     assert prediction("magman").evaluate((0.0, 0.58), all_off)[0] == 0.0
     assert prediction("magman").evaluate((0.0, 0.605), all_off)[0] > 0

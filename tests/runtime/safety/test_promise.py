@@ -1,4 +1,4 @@
-"""One word for the promise of a rig, decided in one place."""
+"""One word for the promise of a rig, determined in one place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.runtime.samples import PENDULUM
 
 
 class WordlessPrediction(msgspec.Struct, frozen=True, tag="unsaid", tag_field="kind"):
-    """A family that states no word."""
+    """A family without a word."""
 
     velocity: str = "velocity"
 
@@ -23,13 +23,13 @@ def test_the_shipped_boxes_are_proved(name: str) -> None:
     assert promise_of(load(name).limits).basis is Basis.PROVED
 
 
-def test_an_envelope_alone_is_measured_and_none_promises_nothing() -> None:
+def test_an_envelope_alone_is_measured_and_without_one_nothing_is_promised() -> None:
     envelope_only = Limits(envelope={"velocity": Envelope(low=-1.0, high=1.0)})
     assert promise_of(envelope_only).basis is Basis.MEASURED
     assert promise_of(Limits()).basis is Basis.NONE
 
 
-def test_a_family_that_states_no_word_adds_none() -> None:
+def test_a_family_without_a_word_adds_none() -> None:
     limits = Limits(envelope={"velocity": Envelope(low=-1.0, high=1.0)})
     msgspec.structs.force_setattr(limits, "predicted", WordlessPrediction())
     assert promise_of(limits).basis is Basis.MEASURED

@@ -46,7 +46,7 @@ def rules(shield: Shield, *observations: tuple[float, float], action: float = 0.
 
 @settings(max_examples=300)
 @given(st.lists(st.tuples(ACTIONS, ODD_FLOATS | st.floats(-40, 40)), min_size=1, max_size=25))
-def test_whatever_is_wanted_what_goes_out_is_finite_in_range_and_within_the_rate(
+def test_every_output_is_finite_in_range_and_within_the_rate_for_any_input(
     ticks: list[tuple[float, float]],
 ) -> None:
     guard, previous = shield(), 0.0
@@ -73,7 +73,7 @@ def test_an_action_within_all_limits_passes_unchanged(previous: float, velocity:
 
 
 @pytest.mark.parametrize("action", [math.nan, math.inf, -math.inf])
-def test_what_is_no_number_brings_the_fallback_in_the_same_tick(action: float) -> None:
+def test_a_non_finite_action_triggers_the_fallback_in_the_same_tick(action: float) -> None:
     assert shield().decide((0.0, 1.0), (action,), (2.5,))[:2] == ((-1.5,), Rule.FINITE)
 
 
@@ -83,7 +83,7 @@ def test_one_bad_component_is_enough() -> None:
     assert verdict[:2] == ((0.6, 0.0, 0.0, 0.0), Rule.FINITE), "held at the nearest magnet"
 
 
-def test_finiteness_comes_before_everything_else() -> None:
+def test_finiteness_is_checked_before_everything_else() -> None:
     assert shield().decide(OUTSIDE, NAN, (0.0,)).rule == Rule.FINITE
 
 
@@ -91,13 +91,13 @@ def test_finiteness_comes_before_everything_else() -> None:
 
 
 @pytest.mark.parametrize(("action", "out"), [(2.6, 2.5), (-2.1, -2.0), (1e300, 2.5), (-1e300, -2.0)])
-def test_beyond_the_range_is_clipped(action: float, out: float) -> None:
+def test_values_beyond_the_range_are_clipped(action: float, out: float) -> None:
     guard = shield(limits_with(rate_per_s={}))
     assert guard.decide(INSIDE, (action,), (0.0,))[:2] == ((out,), Rule.RANGE)
 
 
-def test_a_rounding_error_beyond_the_range_is_clipped_but_no_intervention() -> None:
-    """A float32 policy saturates at 0.6000000238 of 0.6 A^2: no count of the command depends on it."""
+def test_a_rounding_error_beyond_the_range_is_clipped_but_is_not_an_intervention() -> None:
+    """A float32 policy saturates at 0.6000000238 of 0.6 A^2, which does not change the count of a command."""
     guard = Shield(Limits(), MAGMAN.rig, PERIOD_S)
     verdict = guard.decide((0.0, 0.0), (0.6000000238418579, -1e-8, 0.3, 0.600006), (0.0,) * 4)
     assert verdict[:2] == ((0.6, 0.0, 0.3, 0.6), Rule.RANGE)
@@ -105,7 +105,7 @@ def test_a_rounding_error_beyond_the_range_is_clipped_but_no_intervention() -> N
     assert verdict[:2] == ((0.6, 0.0, 0.3, 0.6), Rule.NONE)
 
 
-def test_the_default_range_is_the_rig_s() -> None:
+def test_the_default_range_is_the_rigs() -> None:
     guard = shield(limits_with(range={}, rate_per_s={}))
     assert guard.decide(INSIDE, (9.0,), (0.0,)).action == (3.0,)
 
@@ -114,13 +114,13 @@ def test_the_default_range_is_the_rig_s() -> None:
 
 
 @pytest.mark.parametrize(("action", "out"), [(2.0, 1.5), (-2.0, 0.5), (1.4, 1.4), (99.0, 1.5)])
-def test_a_faster_change_is_held_to_the_rate(action: float, out: float) -> None:
+def test_a_faster_change_is_limited_to_the_rate(action: float, out: float) -> None:
     verdict = shield().decide(INSIDE, (action,), (1.0,))
     assert verdict.action == pytest.approx((out,))
     assert verdict.rule == (Rule.NONE if out == action else Rule.RATE)
 
 
-def test_without_a_rate_the_whole_range_may_be_crossed_in_one_period() -> None:
+def test_without_a_rate_the_complete_range_may_be_crossed_in_one_period() -> None:
     assert shield(limits_with(rate_per_s={})).decide(INSIDE, (2.5,), (-2.0,))[:2] == ((2.5,), Rule.NONE)
 
 
@@ -131,7 +131,7 @@ def test_the_fallback_is_exempt_from_the_rate_but_not_from_the_range() -> None:
     assert guard.decide((0.0, 14.0), (0.0,), (2.5,))[:2] == ((-2.0,), Rule.FALLBACK)
 
 
-def test_after_the_fallback_the_policy_starts_from_where_the_fallback_left_off() -> None:
+def test_after_the_fallback_the_policy_starts_from_the_last_output_of_the_fallback() -> None:
     guard = shield(limits_with(fallback_dwell_s=0.0))
     assert guard.decide((0.0, 16.0), (2.0,), (0.0,)).action == (-2.0,)
     assert guard.decide((0.0, 13.0), (2.0,), (-2.0,))[:2] == ((-2.0,), Rule.FALLBACK)
@@ -144,7 +144,7 @@ def test_after_the_fallback_the_policy_starts_from_where_the_fallback_left_off()
 
 
 @pytest.mark.parametrize("velocity", [15.0001, -15.0001, 1e300, math.inf, math.nan])
-def test_leaving_the_envelope_brings_the_fallback_in_the_same_tick(velocity: float) -> None:
+def test_leaving_the_envelope_triggers_the_fallback_in_the_same_tick(velocity: float) -> None:
     verdict = shield().decide((0.0, velocity), (0.1,), (0.0,))
     assert verdict.rule == Rule.ENVELOPE
     assert verdict.action[0] != 0.1
@@ -155,7 +155,7 @@ def test_the_edge_of_the_envelope_belongs_to_it(velocity: float) -> None:
     assert rules(shield(), (0.0, velocity)) == [Rule.NONE]
 
 
-def test_the_fallback_acts_for_its_dwell_also_where_all_is_well_at_once() -> None:
+def test_the_fallback_acts_for_its_dwell_even_if_the_state_recovers_at_once() -> None:
     rules_applied = rules(shield(), OUTSIDE, *[INSIDE] * 20)
     first_free = rules_applied.index(Rule.NONE)
     assert rules_applied[:first_free] == [Rule.ENVELOPE, *[Rule.FALLBACK] * (first_free - 1)]
@@ -163,37 +163,37 @@ def test_the_fallback_acts_for_its_dwell_also_where_all_is_well_at_once() -> Non
     assert set(rules_applied[first_free:]) == {Rule.NONE}
 
 
-def test_after_its_dwell_the_fallback_goes_on_until_the_state_is_well_inside() -> None:
+def test_after_its_dwell_the_fallback_continues_until_the_state_is_well_inside() -> None:
     rules_applied = rules(shield(), OUTSIDE, *[NEARLY_OUTSIDE] * 50, RELEASED, NEARLY_OUTSIDE)
     assert rules_applied == [Rule.ENVELOPE, *[Rule.FALLBACK] * 50, Rule.NONE, Rule.NONE]
 
 
-def test_a_second_excursion_starts_the_dwell_anew() -> None:
+def test_a_second_excursion_restarts_the_dwell() -> None:
     ticks_after_one = rules(shield(), OUTSIDE, *[INSIDE] * 20).index(Rule.NONE)
     ticks_after_two = rules(shield(), OUTSIDE, *[INSIDE] * 3, OUTSIDE, *[INSIDE] * 20).index(Rule.NONE)
     assert ticks_after_two == ticks_after_one + 4
 
 
-def test_a_policy_that_is_still_no_number_after_the_dwell_does_not_act() -> None:
+def test_a_policy_that_is_still_non_finite_after_the_dwell_does_not_act() -> None:
     guard = shield()
     for _ in range(50):
         assert guard.decide(INSIDE, NAN, (0.0,)).rule == Rule.FINITE
 
 
-def test_a_new_episode_forgets_the_fallback() -> None:
+def test_a_new_episode_clears_the_fallback() -> None:
     guard = shield()
     guard.decide(OUTSIDE, (0.0,), (0.0,))
     guard.reset()
     assert rules(guard, NEARLY_OUTSIDE) == [Rule.NONE]
 
 
-def test_without_an_envelope_only_what_is_no_number_brings_the_fallback() -> None:
+def test_without_an_envelope_only_a_non_finite_action_triggers_the_fallback() -> None:
     guard = shield(limits_with(envelope={}))
     assert rules(guard, (0.0, 1e9)) == [Rule.NONE]
     assert guard.decide((0.0, 1e9), NAN, (0.0,)).rule == Rule.FINITE
 
 
-def test_every_envelope_counts_and_their_bounds_may_be_lopsided() -> None:
+def test_every_envelope_counts_and_bounds_may_be_asymmetric() -> None:
     asymmetric = {"angle": Envelope(low=-1.0, high=3.0, release=0.5), "velocity": LIMITS.envelope["velocity"]}
     guard = shield(limits_with(envelope=asymmetric, fallback_dwell_s=0.0))
     # Back within half of [-1, 3] around its middle, 1: from 0 to 2.
@@ -220,7 +220,7 @@ def any_limits(draw: st.DrawFn) -> Limits:
 
 
 RULES_OF_FALLBACK = (Rule.FINITE, Rule.ENVELOPE, Rule.PREDICTED, Rule.FALLBACK)
-"""Under these the fallback acts, which is exempt from rate and jerk."""
+"""In these cases the fallback acts, which is exempt from rate and jerk."""
 POLICY_ANSWERS = st.none() | st.lists(ACTIONS, max_size=2) | st.tuples(st.floats(-4, 4)) | st.tuples(ACTIONS)
 
 
@@ -251,7 +251,7 @@ def test_any_limits_hold_for_any_sequence_of_outputs(
 
 
 @pytest.mark.parametrize("action", [None, (), (1.0, 1.0), (None,), ("1",)])
-def test_what_is_no_action_brings_the_fallback_in_the_same_tick(action: object) -> None:
+def test_an_invalid_action_triggers_the_fallback_in_the_same_tick(action: object) -> None:
     verdict = shield().decide((0.0, 1.0), action, (2.5,))  # type: ignore[arg-type]
     assert verdict == ((-1.5,), Rule.FINITE, 2.0, 0.0)
 
@@ -271,13 +271,13 @@ def decide_sequence(limits: Limits, actions: Sequence[float]) -> tuple[list[floa
     return out[1:], rules_applied
 
 
-def test_the_rate_itself_changes_by_the_jerk_at_most() -> None:
+def test_the_rate_itself_changes_by_at_most_the_jerk() -> None:
     out, rules_applied = decide_sequence(JERK_LIMITED, [2.0] * 4 + [-2.0] * 4)
     assert out == pytest.approx([0.1, 0.3, 0.6, 1.0, 1.3, 1.5, 1.6, 1.6])
     assert rules_applied == [Rule.JERK] * 8
 
 
-def test_range_and_rate_win_over_the_jerk() -> None:
+def test_range_and_rate_take_precedence_over_the_jerk() -> None:
     out, rules_applied = decide_sequence(JERK_LIMITED, [2.5] * 10)
     assert max(out) == 2.5
     assert max(b - a for a, b in itertools.pairwise(out)) == pytest.approx(STEP_V)
@@ -294,7 +294,7 @@ def test_a_command_within_the_jerk_passes_unchanged() -> None:
 # -- amounts -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_rule_says_by_how_much_it_acted() -> None:
+def test_a_rule_reports_by_how_much_it_acted() -> None:
     unlimited_rate = limits_with(rate_per_s={})
     assert shield(unlimited_rate).decide(INSIDE, (2.8,), (0.0,)).amount == pytest.approx(0.3 / 3.0)
     assert shield().decide(INSIDE, (1.1,), (0.0,)).amount == pytest.approx(0.6 / 3.0)
@@ -314,28 +314,28 @@ def test_the_margin_is_1_in_the_middle_and_0_at_the_edge() -> None:
 
 PREDICTED = msgspec.structs.replace(PENDULUM.limits, fallback_dwell_s=0.0)
 FALLING_ANGLE = -2.0
-"""An angle (rad) at which gravity brings more than the motor takes, for a positive velocity."""
+"""An angle (rad) at which gravity exceeds the torque of the motor, for a positive velocity."""
 
 
-def test_a_command_that_leads_out_of_the_safe_set_brings_the_fallback_in_the_same_tick() -> None:
+def test_a_command_that_leads_out_of_the_safe_set_triggers_the_fallback_in_the_same_tick() -> None:
     verdict = shield(PREDICTED).decide((FALLING_ANGLE, 8.8), (3.0,), (0.0,))
     assert verdict[:2] == ((-3.0,), Rule.PREDICTED)
     assert verdict.amount > 0
     assert verdict.margin == 0.0
 
 
-def test_what_counts_is_where_the_command_leads_not_the_velocity() -> None:
+def test_the_destination_of_the_command_counts_and_not_the_velocity() -> None:
     assert shield(PREDICTED).decide((0.2, 12.0), (-3.0,), (0.0,)).rule == Rule.NONE
     assert shield(PREDICTED).decide((FALLING_ANGLE, 12.0), (-3.0,), (0.0,)).rule == Rule.PREDICTED
 
 
-def test_it_is_the_bounded_command_that_is_judged() -> None:
+def test_the_bounded_command_is_judged() -> None:
     slow_limits = msgspec.structs.replace(PREDICTED, rate_per_s={"voltage": 1.0})
     assert shield(slow_limits).decide((FALLING_ANGLE, 8.4), (3.0,), (-3.0,)).rule == Rule.RATE
     assert shield(PREDICTED).decide((FALLING_ANGLE, 8.4), (3.0,), (-3.0,)).rule == Rule.PREDICTED
 
 
-def test_the_fallback_lets_go_only_where_what_is_wanted_is_well_inside() -> None:
+def test_the_fallback_ends_only_if_the_requested_command_is_well_inside() -> None:
     guard = shield(PREDICTED)
     assert guard.decide((FALLING_ANGLE, 12.0), (3.0,), (0.0,)).rule == Rule.PREDICTED
     assert guard.decide((FALLING_ANGLE, 7.5), (3.0,), (-3.0,)).rule == Rule.FALLBACK

@@ -8,7 +8,7 @@ from onrig.runtime.shm.board import BOARD_BYTES, BOARD_SCHEMA, Board, Word
 from onrig.runtime.shm.segment import Segment
 
 
-def test_each_word_is_its_own_and_both_ends_see_it(tmp_path: Path) -> None:
+def test_words_are_independent_and_visible_at_both_ends(tmp_path: Path) -> None:
     board = Board(Segment.create(tmp_path / "board", BOARD_BYTES, BOARD_SCHEMA))
     other = Board(Segment.attach(tmp_path / "board", BOARD_SCHEMA))
     assert [other[word] for word in Word] == [0] * len(Word)
@@ -17,7 +17,7 @@ def test_each_word_is_its_own_and_both_ends_see_it(tmp_path: Path) -> None:
     assert [other[word] for word in Word] == [(1 << 63) + word for word in Word]
 
 
-def test_a_word_takes_no_negative_number(tmp_path: Path) -> None:
+def test_a_negative_number_is_refused(tmp_path: Path) -> None:
     board = Board(Segment.create(tmp_path / "board", BOARD_BYTES, BOARD_SCHEMA))
     with pytest.raises(ValueError, match="memoryview"):
         board[Word.FAULT] = -1

@@ -1,4 +1,4 @@
-"""The exchange with a trainer: newest messages only, wake-ups, nothing that waits for the other side."""
+"""The exchange with a trainer: newest messages only, wake-ups, and no waiting for the other side."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def sides(tmp_path: Path) -> Iterator[Sides]:
         end.close()
 
 
-def test_each_side_has_the_newest_message_of_the_other(sides: Sides) -> None:
+def test_each_side_receives_the_newest_message_of_the_other(sides: Sides) -> None:
     loop, trainer = sides
     assert loop.request is None
     assert trainer.sample() is None
@@ -52,14 +52,14 @@ def test_each_side_has_the_newest_message_of_the_other(sides: Sides) -> None:
     trainer.wait(0)
 
 
-def test_a_side_that_never_reads_stops_nobody(sides: Sides) -> None:
+def test_a_side_that_never_reads_blocks_no_one(sides: Sides) -> None:
     loop, trainer = sides
     for k in range(70_000):  # more than a FIFO holds
         trainer.send(REQUEST._replace(tick=k))
     assert loop.request == REQUEST._replace(tick=69_999)
 
 
-def test_what_is_not_an_order_is_none(sides: Sides) -> None:
+def test_an_invalid_order_is_ignored(sides: Sides) -> None:
     loop, trainer = sides
     trainer.send(REQUEST)
     assert loop.request == REQUEST

@@ -50,7 +50,7 @@ def make_frame_log(path: Path) -> tuple[FrameLogWriter, FrameLogReader]:
     st.integers(0, 50),
     st.one_of(st.none(), st.integers(0, 50)),
 )
-def test_what_was_written_is_read_back_from_a_time_on(
+def test_written_frames_are_read_back_from_a_given_time(
     tmp_path: Path, bodies: list[bytes], since_ns: int, limit: int | None
 ) -> None:
     writer, reader = make_frame_log(tmp_path / "frames")
@@ -64,7 +64,7 @@ def test_what_was_written_is_read_back_from_a_time_on(
     assert reader.frames_since(since_ns, limit) == expected
 
 
-def test_the_oldest_frames_make_room_and_the_newest_stay(tmp_path: Path) -> None:
+def test_the_oldest_frames_are_dropped_and_the_newest_kept(tmp_path: Path) -> None:
     writer, reader = make_frame_log(tmp_path / "frames")
     n = 3 * writer.capacity + 7
     for t in range(n):
@@ -76,12 +76,12 @@ def test_the_oldest_frames_make_room_and_the_newest_stay(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("rate_hz", [50, 1000, 2000])
-def test_it_holds_both_directions_for_as_long_as_it_says(tmp_path: Path, rate_hz: float) -> None:
+def test_both_directions_are_kept_for_the_stated_time(tmp_path: Path, rate_hz: float) -> None:
     segment = Segment.create(tmp_path / "frames", frame_log_bytes(rate_hz), FRAME_LOG_SCHEMA)
     assert FrameLogWriter(segment).capacity >= 2 * RETENTION_S * rate_hz
 
 
-def test_a_frame_that_is_being_overwritten_is_left_out_with_all_before_it(tmp_path: Path) -> None:
+def test_a_frame_being_overwritten_is_left_out_with_all_before_it(tmp_path: Path) -> None:
     writer, reader = make_frame_log(tmp_path / "frames")
     for t in range(10):
         writer.write(t, b"x")
@@ -91,7 +91,7 @@ def test_a_frame_that_is_being_overwritten_is_left_out_with_all_before_it(tmp_pa
     assert [f.t_ns for f in reader.frames_since(0)] == [7, 8, 9]
 
 
-def test_it_is_readable_once_its_writer_was_killed(tmp_path: Path) -> None:
+def test_it_is_readable_after_its_writer_was_killed(tmp_path: Path) -> None:
     _, reader = make_frame_log(tmp_path / "frames")
     with subprocess.Popen(
         [sys.executable, "-c", ENDLESS_WRITER, str(tmp_path / "frames")], stdout=subprocess.PIPE
@@ -113,7 +113,7 @@ def assert_complete(frames: list[LoggedFrame]) -> None:
     assert all(f.body == f.t_ns.to_bytes(8, "little") * (1 + f.t_ns % 31) for f in frames)
 
 
-def test_a_session_has_a_tap_only_where_somebody_keeps_a_tape(tmp_path: Path) -> None:
+def test_a_session_is_tapped_only_if_frames_are_recorded(tmp_path: Path) -> None:
     assert frame_tap(tmp_path) is None
     _, reader = make_frame_log(tmp_path / "frames")
     record_frame = frame_tap(tmp_path)
@@ -123,8 +123,8 @@ def test_a_session_has_a_tap_only_where_somebody_keeps_a_tape(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("torn_index", [0, 6, 9])
-def test_a_body_that_does_not_belong_to_its_head_is_left_out(tmp_path: Path, torn_index: int) -> None:
-    """As a weakly ordered memory may show it for a moment."""
+def test_a_body_that_does_not_match_its_header_is_left_out(tmp_path: Path, torn_index: int) -> None:
+    """As may be visible for a moment in a weakly ordered memory."""
     writer, reader = make_frame_log(tmp_path / "frames")
     for t in range(10):
         writer.write(t, b"abc")

@@ -85,7 +85,7 @@ def test_an_image_may_be_as_old_as_its_camera_allows(folder: Path) -> None:
     )
 
 
-def test_a_time_in_the_future_is_that_at_which_the_image_was_seen(folder: Path) -> None:
+def test_a_time_in_the_future_is_replaced_by_the_time_of_arrival(folder: Path) -> None:
     clock, writer = Clock(), ImageWriter(folder, CAMERAS)
     reader = ImageReader(folder, CAMERAS, clock)
     for index, camera in enumerate(CAMERAS):
@@ -119,7 +119,7 @@ def test_in_lockstep_an_image_has_no_age(folder: Path) -> None:
     assert reader.failure == ""
 
 
-def test_an_image_that_is_overwritten_during_the_copy_is_read_the_next_time(
+def test_an_image_overwritten_during_the_copy_is_read_the_next_time(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer, reader = ImageWriter(folder, CAMERAS), ImageReader(folder, CAMERAS, Clock())
@@ -150,7 +150,7 @@ def test_an_image_of_another_size_is_not_used(folder: Path) -> None:
         writer.put(0, bytes(21), 0)
 
 
-def test_only_the_same_cameras_share_the_segment(folder: Path, tmp_path: Path) -> None:
+def test_only_identical_cameras_share_the_segment(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(SegmentError):
         ImageReader(folder, (TOP, FRONT), Clock())
     assert images_in(None, CAMERAS) is None

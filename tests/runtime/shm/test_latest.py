@@ -22,7 +22,7 @@ from onrig.runtime.shm.latest import (
 from onrig.runtime.shm.segment import HEADER_BYTES, Segment
 
 BUFFERS = (64, 64 + MAX_POLICY_BYTES + 16)
-"""Where the two buffers begin; the model lies 16 bytes behind."""
+"""Offsets of the two buffers; the model starts 16 bytes later."""
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def segment(tmp_path: Path) -> Segment:
     return Segment.create(tmp_path / "slot", SLOT_BYTES, SLOT_SCHEMA)
 
 
-def test_an_empty_slot_gives_nothing(segment: Segment) -> None:
+def test_an_empty_slot_returns_nothing(segment: Segment) -> None:
     slot = PolicySlot(segment)
     assert slot.version == 0
     assert slot.take() is None
@@ -38,7 +38,7 @@ def test_an_empty_slot_gives_nothing(segment: Segment) -> None:
 
 @settings(max_examples=20)
 @given(st.lists(st.tuples(st.integers(0, 2**32 - 1), st.binary(max_size=64), st.booleans()), min_size=1, max_size=6))
-def test_the_newest_policy_is_given_out_as_often_as_asked(
+def test_the_newest_policy_is_returned_as_often_as_requested(
     segment: Segment, policies: list[tuple[int, bytes, bool]]
 ) -> None:
     writer, reader = PolicySlot(segment), PolicySlot(segment)
@@ -50,7 +50,7 @@ def test_the_newest_policy_is_given_out_as_often_as_asked(
         assert reader.taken_id == policy_id
 
 
-def test_the_largest_policy_fits_and_one_byte_more_is_refused(segment: Segment) -> None:
+def test_the_largest_policy_fits_and_one_more_byte_is_refused(segment: Segment) -> None:
     slot = PolicySlot(segment)
     model = bytes(range(256)) * (MAX_POLICY_BYTES // 256)
     for policy_id in (1, 2):  # one in each buffer
@@ -62,7 +62,7 @@ def test_the_largest_policy_fits_and_one_byte_more_is_refused(segment: Segment) 
 
 
 @pytest.mark.parametrize("offset", [0, 8, 12, 16, 22], ids=["id", "length", "seal", "first byte", "later byte"])
-def test_a_torn_policy_is_not_given_out(segment: Segment, offset: int) -> None:
+def test_a_torn_policy_is_not_returned(segment: Segment, offset: int) -> None:
     slot = PolicySlot(segment)
     slot.put(1, b"a policy of some length")
     segment.body[BUFFERS[1] + offset] ^= 1
@@ -76,17 +76,17 @@ def test_an_absurd_length_is_not_followed(segment: Segment) -> None:
     assert slot.take() is None
 
 
-def test_a_writer_that_was_killed_half_way_leaves_the_policy_before_it(segment: Segment) -> None:
+def test_a_writer_killed_half_way_leaves_the_previous_policy(segment: Segment) -> None:
     slot = PolicySlot(segment)
     slot.put(1, b"whole")
-    segment.body[BUFFERS[0] : BUFFERS[0] + 80] = b"\xa5" * 80  # where the second one was going
+    segment.body[BUFFERS[0] : BUFFERS[0] + 80] = b"\xa5" * 80  # where the second one would have been written
     assert slot.take() == SlotPolicy(1, 1, b"whole")
     slot.put(2, b"its successor's")
     assert slot.take() == SlotPolicy(2, 2, b"its successor's")
 
 
 @pytest.mark.parametrize("n_puts", [1, 2, 3])
-def test_a_policy_that_is_overtaken_while_it_is_taken_is_given_up(
+def test_a_policy_overtaken_during_the_read_is_given_up(
     segment: Segment, monkeypatch: pytest.MonkeyPatch, n_puts: int
 ) -> None:
     slot = PolicySlot(segment)
@@ -103,8 +103,8 @@ def test_a_policy_that_is_overtaken_while_it_is_taken_is_given_up(
     assert slot.take() == SlotPolicy(1 + n_puts, 1 + n_puts, b"another")
 
 
-def test_a_version_that_is_seen_before_its_policy_gives_nothing_and_is_asked_for_again(segment: Segment) -> None:
-    """As a weakly ordered memory may show it for a moment: the buffer still holds the policy before the last."""
+def test_a_version_seen_before_its_policy_returns_nothing_and_is_read_again(segment: Segment) -> None:
+    """As may be visible for a moment in a weakly ordered memory: the buffer still holds the policy before the last."""
     slot = PolicySlot(segment)
     slot.put(1, b"first")
     slot.put(2, b"second")
@@ -115,7 +115,7 @@ def test_a_version_that_is_seen_before_its_policy_gives_nothing_and_is_asked_for
     assert slot.take() == SlotPolicy(3, 3, b"third")
 
 
-def test_the_reader_leaves_word_of_what_it_took_and_whoever_peeks_does_not(segment: Segment) -> None:
+def test_taking_a_policy_is_recorded_and_peeking_is_not(segment: Segment) -> None:
     writer, reader = PolicySlot(segment), PolicySlot(segment)
     assert reader.take() is None
     writer.put(7, b"seven")
@@ -126,8 +126,8 @@ def test_the_reader_leaves_word_of_what_it_took_and_whoever_peeks_does_not(segme
     assert (writer.taken_id, reader.taken_id) == (7, 7)
 
 
-def test_the_word_is_there_before_the_policy_is_copied(segment: Segment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a writer that replaces it in this moment would take it for one that nobody has."""
+def test_the_record_is_written_before_the_policy_is_copied(segment: Segment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a writer that replaces it at this moment would consider it unused."""
     slot = PolicySlot(segment)
     slot.put(7, b"seven")
     taken_ids: list[int] = []
@@ -140,7 +140,7 @@ def test_the_word_is_there_before_the_policy_is_copied(segment: Segment, monkeyp
 
 
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=6))
-def test_a_reader_gets_the_newest_content_whole(contents: list[bytes]) -> None:
+def test_a_reader_gets_the_newest_content_complete(contents: list[bytes]) -> None:
     buffer = memoryview(bytearray(latest_bytes(40)))
     writer, reader = Latest(buffer, 40), Latest(buffer, 40)
     assert reader.take() is None
@@ -150,7 +150,7 @@ def test_a_reader_gets_the_newest_content_whole(contents: list[bytes]) -> None:
 
 
 @given(st.integers(0, 7), st.integers(0, 255))
-def test_a_content_that_is_half_written_is_not_believed(offset: int, byte_value: int) -> None:
+def test_half_written_content_is_not_accepted(offset: int, byte_value: int) -> None:
     buffer = bytearray(latest_bytes(8))
     latest = Latest(memoryview(buffer), 8)
     content = bytes(range(8))
@@ -160,7 +160,7 @@ def test_a_content_that_is_half_written_is_not_believed(offset: int, byte_value:
     assert latest.take() == (content if byte_value == content[offset] else None)
 
 
-def test_what_is_too_large_is_refused_and_the_old_content_stays() -> None:
+def test_oversize_content_is_refused_and_the_old_content_remains() -> None:
     latest = Latest(memoryview(bytearray(latest_bytes(4))), 4)
     latest.put(b"old")
     with pytest.raises(ValueError, match="5 bytes"):
@@ -185,7 +185,7 @@ def board_segment(tmp_path: Path) -> Segment:
     return Segment.create(tmp_path / "board", BOARD_BYTES, BOARD_SCHEMA)
 
 
-def test_the_last_message_is_taken_and_there_is_none_before_the_first(board_segment: Segment) -> None:
+def test_the_last_message_is_returned_and_none_before_the_first(board_segment: Segment) -> None:
     state = loop_state_in(board_segment)
     assert state.take() is None
     for message in (b"one", b"", b"a longer one", b"four"):
@@ -193,14 +193,14 @@ def test_the_last_message_is_taken_and_there_is_none_before_the_first(board_segm
         assert loop_state_in(board_segment).take() == message
 
 
-def test_it_lies_behind_the_words_of_the_board(board_segment: Segment) -> None:
+def test_the_message_lies_behind_the_words_of_the_board(board_segment: Segment) -> None:
     board, state = Board(board_segment), loop_state_in(board_segment)
     state.put(b"\xff" * 10_000)
     state.put(b"\xff" * 10_000)
     assert [board[word] for word in Word] == [0] * len(Word)
 
 
-def test_what_does_not_fit_is_refused_and_the_last_message_stays(board_segment: Segment) -> None:
+def test_an_oversize_message_is_refused_and_the_last_message_remains(board_segment: Segment) -> None:
     state = loop_state_in(board_segment)
     state.put(b"good")
     with pytest.raises(ValueError, match="there is room for"):
@@ -208,7 +208,7 @@ def test_what_does_not_fit_is_refused_and_the_last_message_stays(board_segment: 
     assert state.take() == b"good"
 
 
-def test_a_reader_that_both_buffers_change_under_looks_again(
+def test_a_reader_whose_two_buffers_both_change_retries(
     board_segment: Segment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop, reader = loop_state_in(board_segment), loop_state_in(board_segment)
@@ -220,9 +220,7 @@ def test_a_reader_that_both_buffers_change_under_looks_again(
     def wrong_crc32(data: bytes, seed: int = 0) -> int:
         nonlocal n_reads
         n_reads += 1
-        return original_crc32(data, seed) + (
-            n_reads <= 4
-        )  # as if those were other bytes than the ones that were summed up
+        return original_crc32(data, seed) + (n_reads <= 4)  # as if the bytes differed from those checksummed
 
     monkeypatch.setattr("onrig.runtime.shm.latest.zlib.crc32", wrong_crc32)
     assert reader.take() == b"two"
@@ -230,7 +228,7 @@ def test_a_reader_that_both_buffers_change_under_looks_again(
 
 @settings(max_examples=60)
 @given(st.data())
-def test_a_message_that_was_written_half_leaves_the_one_before(
+def test_a_half_written_message_leaves_the_previous_one(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     path = tmp_path_factory.mktemp("shm") / "board"

@@ -21,7 +21,7 @@ N_VALUES = sum(int(np.prod(LAYOUT.dtype[f.name].shape)) for f in LAYOUT.fields) 
 
 
 def fields(tick: int) -> tuple[float, ...]:
-    """A record without ``seq`` that is known by its tick, which also stands in its last field."""
+    """A record without ``seq`` that is identified by its tick, which is also in its last field."""
     return (tick, *(1,) * (N_VALUES - 2), tick)
 
 
@@ -35,19 +35,19 @@ class Ring:
         self.reader = RingReader(Segment.attach(path, LAYOUT.schema), LAYOUT)
 
     def ticks(self, limit: int = 4096) -> list[int]:
-        """Ticks of the records that can be read, each checked to be whole."""
+        """Ticks of the readable records, each checked for completeness."""
         records = self.reader.peek(limit)
         assert records["tick"].tolist() == records["stage_ns"][:, -1].tolist()
         ticks: list[int] = records["tick"].tolist()
         return ticks
 
     def release(self, n: int) -> None:
-        """Take in the next ``n`` records, and let them leave the ring."""
+        """Read the next ``n`` records, and release them from the ring."""
         self.reader.take(n)
         self.reader.release(self.reader.n_taken)
 
     def corrupt(self, index: int, byte: int, value: int | None = None) -> int:
-        """Change a byte of the record in a place of the ring; returns what stood there."""
+        """Change a byte of the record in a place of the ring; returns the original record."""
         offset = 8 * 24 + index * LAYOUT.size + byte
         previous = self.segment.body[offset]
         self.segment.body[offset] = previous ^ 0xFF if value is None else value
@@ -56,7 +56,7 @@ class Ring:
 
 @settings(max_examples=60)
 @given(st.integers(1, 6), st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=12))
-def test_it_is_a_bounded_queue_that_counts_what_it_drops(
+def test_it_is_a_bounded_queue_that_counts_dropped_records(
     tmp_path: Path, capacity: int, turns: list[tuple[int, int]]
 ) -> None:
     path = tmp_path / "ring"
@@ -83,7 +83,7 @@ def test_it_is_a_bounded_queue_that_counts_what_it_drops(
     assert ring.reader.n_dropped == ring.writer.n_dropped == dropped
 
 
-def test_records_are_numbered_without_a_gap_even_where_some_were_dropped(tmp_path: Path) -> None:
+def test_records_are_numbered_without_a_gap_even_if_some_were_dropped(tmp_path: Path) -> None:
     ring = Ring(tmp_path / "ring", 3)
     for tick in range(5):
         ring.writer.push(fields(tick))
@@ -94,7 +94,7 @@ def test_records_are_numbered_without_a_gap_even_where_some_were_dropped(tmp_pat
     assert ring.ticks() == [5]
 
 
-def test_a_reader_that_is_started_anew_sees_again_what_was_not_released(tmp_path: Path) -> None:
+def test_a_restarted_reader_sees_again_what_was_not_released(tmp_path: Path) -> None:
     ring = Ring(tmp_path / "ring", 8)
     for tick in range(6):
         ring.writer.push(fields(tick))
@@ -104,7 +104,7 @@ def test_a_reader_that_is_started_anew_sees_again_what_was_not_released(tmp_path
     assert restarted_reader.peek()["tick"].tolist() == [2, 3, 4, 5]
 
 
-def test_what_was_taken_in_stays_until_it_is_released(tmp_path: Path) -> None:
+def test_records_that_were_read_remain_until_released(tmp_path: Path) -> None:
     ring = Ring(tmp_path / "ring", 4)
     for tick in range(4):
         ring.writer.push(fields(tick))
@@ -122,7 +122,7 @@ def test_what_was_taken_in_stays_until_it_is_released(tmp_path: Path) -> None:
     assert successor.peek()["tick"].tolist() == [2, 3]
 
 
-def test_what_was_read_does_not_change_when_its_place_is_written_again(tmp_path: Path) -> None:
+def test_records_that_were_read_do_not_change_when_their_place_is_overwritten(tmp_path: Path) -> None:
     ring = Ring(tmp_path / "ring", 2)
     ring.writer.push(fields(0))
     kept_records = ring.reader.peek()
@@ -133,7 +133,7 @@ def test_what_was_read_does_not_change_when_its_place_is_written_again(tmp_path:
 
 
 @pytest.mark.parametrize("byte", [0, 9, LAYOUT.size - 5, LAYOUT.size - 1], ids=["number", "tick", "stages", "seal"])
-def test_a_torn_record_is_not_given_out_nor_what_lies_behind_it(tmp_path: Path, byte: int) -> None:
+def test_neither_a_torn_record_nor_anything_after_it_is_returned(tmp_path: Path, byte: int) -> None:
     ring = Ring(tmp_path / "ring", 4)
     for tick in range(4):
         ring.writer.push(fields(tick))
@@ -143,8 +143,8 @@ def test_a_torn_record_is_not_given_out_nor_what_lies_behind_it(tmp_path: Path, 
     assert ring.ticks() == [0, 1, 2, 3], "once it is whole it comes"
 
 
-def test_a_whole_record_of_the_round_before_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
-    """On a weakly ordered machine the head may become visible before the record does."""
+def test_a_complete_record_of_the_previous_round_is_not_mistaken_for_a_new_one(tmp_path: Path) -> None:
+    """On a weakly ordered machine the head may become visible before the record."""
     ring = Ring(tmp_path / "ring", 2)
     for tick in range(2):
         ring.writer.push(fields(tick))
@@ -153,7 +153,7 @@ def test_a_whole_record_of_the_round_before_is_not_taken_for_a_new_one(tmp_path:
     assert ring.ticks() == []
 
 
-def test_reading_is_limited_when_asked(tmp_path: Path) -> None:
+def test_reading_can_be_limited(tmp_path: Path) -> None:
     ring = Ring(tmp_path / "ring", 8)
     for tick in range(8):
         ring.writer.push(fields(tick))
@@ -161,7 +161,7 @@ def test_reading_is_limited_when_asked(tmp_path: Path) -> None:
     assert ring.ticks(limit=0) == []
 
 
-def test_an_empty_ring_gives_an_empty_array_of_the_right_type(tmp_path: Path) -> None:
+def test_an_empty_ring_returns_an_empty_array_of_the_right_type(tmp_path: Path) -> None:
     records = Ring(tmp_path / "ring", 2).reader.peek()
     assert (len(records), records.dtype) == (0, LAYOUT.dtype)
 
@@ -179,7 +179,7 @@ while True:
 """
 
 
-def test_a_writer_that_is_killed_leaves_whole_records_and_another_goes_on(tmp_path: Path) -> None:
+def test_a_killed_writer_leaves_complete_records_and_another_continues(tmp_path: Path) -> None:
     ring = Ring(tmp_path / "ring", 64)
     process = subprocess.Popen([sys.executable, "-c", _WRITE_FOREVER, str(ring.path)])
     n_seen, deadline_s = 0, time.monotonic() + 60

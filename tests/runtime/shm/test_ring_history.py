@@ -24,7 +24,7 @@ def push(writer: RingWriter, tick: int) -> bool:
 
 @settings(max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=10), st.integers(0, 20), st.integers(0, 8))
-def test_it_sees_the_last_records_whether_they_were_taken_or_not(
+def test_it_sees_the_last_records_whether_or_not_they_were_taken(
     tmp_path: Path, turns: list[tuple[int, int]], since_tick: int, limit: int
 ) -> None:
     writer, reader, history = make_ring(tmp_path / "ring")
@@ -43,7 +43,7 @@ def test_it_sees_the_last_records_whether_they_were_taken_or_not(
     ]
 
 
-def test_looking_takes_nothing_away(tmp_path: Path) -> None:
+def test_reading_the_history_takes_nothing_away(tmp_path: Path) -> None:
     writer, reader, history = make_ring(tmp_path / "ring")
     for tick in range(3):
         push(writer, tick)

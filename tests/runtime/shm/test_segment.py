@@ -36,7 +36,7 @@ def test_both_ends_see_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "s").exists(), "closing is not removing"
 
 
-def test_one_that_is_missing_is_told_from_one_that_is_laid_out_differently(tmp_path: Path) -> None:
+def test_a_missing_segment_is_distinguished_from_one_with_another_layout(tmp_path: Path) -> None:
     with pytest.raises(SegmentMissing):
         Segment.attach(tmp_path / "s", "schema")
     Segment.create(tmp_path / "s", 8, "schema").close()
@@ -50,8 +50,8 @@ def test_only_its_owner_may_open_it(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o600
 
 
-def test_its_memory_is_there_from_the_start(tmp_path: Path) -> None:
-    """A sparse file would give SIGBUS in mid-run where the memory turns out to be missing."""
+def test_its_memory_is_allocated_from_the_start(tmp_path: Path) -> None:
+    """A sparse file would cause SIGBUS during a run if the memory turns out to be missing."""
     Segment.create(tmp_path / "s", 1 << 20, "schema").close()
     assert (tmp_path / "s").stat().st_blocks * 512 >= 1 << 20
 
@@ -88,7 +88,7 @@ def _write_damaged(tmp_path: Path, **changes: object) -> Path:
         ({"length": 0}, "too short for a segment \\(0 bytes\\)"),
     ],
 )
-def test_what_is_foreign_or_not_whole_is_refused(tmp_path: Path, changes: dict[str, object], message: str) -> None:
+def test_foreign_or_incomplete_files_are_refused(tmp_path: Path, changes: dict[str, object], message: str) -> None:
     path = _write_damaged(tmp_path, **changes)
     with pytest.raises(SegmentError, match=message) as error:
         Segment.attach(path, "schema")
@@ -101,7 +101,7 @@ def test_another_schema_is_refused(tmp_path: Path) -> None:
         Segment.attach(tmp_path / "s", "records of three sensors")
 
 
-def test_what_is_missing_or_no_file_is_refused(tmp_path: Path) -> None:
+def test_a_missing_file_or_another_kind_of_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SegmentError, match="No such file"):
         Segment.attach(tmp_path / "s", "schema")
     with pytest.raises(SegmentError, match="Is a directory"):
@@ -138,7 +138,7 @@ def test_the_folder_of_a_live_run_is_private_and_survives_a_sweep(runs_folder: P
     [f"{1 << 30}-123", f"{os.getpid()}-1"],
     ids=["no such process", "a process that got the number of a dead one"],
 )
-def test_the_folder_of_a_dead_run_is_swept_with_all_that_is_in_it(runs_folder: Path, owner: str) -> None:
+def test_the_folder_of_a_dead_run_is_swept_with_its_contents(runs_folder: Path, owner: str) -> None:
     live_folder, stale_folder = create_folder(), runs_folder / f"onrig-{owner}-abc"
     stale_folder.mkdir()
     (stale_folder / "ring").write_bytes(b"x")
@@ -148,15 +148,13 @@ def test_the_folder_of_a_dead_run_is_swept_with_all_that_is_in_it(runs_folder: P
 
 
 @pytest.mark.parametrize("name", ["onrig-notes", "onrig-a-b-c", "onrig-12", f"other-{1 << 30}-1-x"])
-def test_what_no_run_made_is_not_swept(runs_folder: Path, name: str) -> None:
+def test_folders_not_made_by_a_run_are_not_swept(runs_folder: Path, name: str) -> None:
     (runs_folder / name).mkdir()
     assert sweep_folders() == []
     assert (runs_folder / name).is_dir()
 
 
-def test_where_start_times_cannot_be_told_a_live_run_is_not_swept(
-    runs_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_start_times_a_live_run_is_not_swept(runs_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment, "_boot_ticks", lambda pid: None)
     folder = create_folder()
     assert sweep_folders() == []

@@ -62,8 +62,8 @@ def test_it_runs_a_module_with_its_arguments(start: Start) -> None:
     assert child.poll() == 7
 
 
-def test_reports_that_were_not_asked_for_yet_are_not_lost(start: Start) -> None:
-    """Whoever waits for ``ready`` leaves the warnings behind it to the next reader."""
+def test_reports_not_yet_requested_are_kept(start: Start) -> None:
+    """Waiting for ``ready`` leaves the warnings that follow to the next reader."""
     child = start(f"say('noise' + chr(10) + line('ready') + 3 * line('warning')); {WAIT_FOR_SIGNAL}")
     assert select.select((child,), (), (), PATIENCE_S)[0]
     assert next(child.reports()).kind == "ready"
@@ -71,7 +71,7 @@ def test_reports_that_were_not_asked_for_yet_are_not_lost(start: Start) -> None:
     assert list(child.reports()) == []
 
 
-def test_a_report_that_comes_in_pieces_is_put_together(start: Start) -> None:
+def test_a_fragmented_report_is_reassembled(start: Start) -> None:
     child = start(
         "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1]); text = line('event', 'whole');"
         f"say(text[:20]); signal.sigwait([signal.SIGUSR1]); say(text[20:]); {WAIT_FOR_SIGNAL}"
@@ -82,7 +82,7 @@ def test_a_report_that_comes_in_pieces_is_put_together(start: Start) -> None:
     assert read_reports(child, 1) == [Report("name", "event", "whole")]
 
 
-def test_it_is_asked_to_end_and_has_time_to(start: Start) -> None:
+def test_it_is_asked_to_end_and_given_time(start: Start) -> None:
     child = start(f"signal.signal(signal.SIGTERM, lambda *_: sys.exit(3)); {SAY_READY}; {WAIT_FOR_SIGNAL}")
     read_reports(child, 1)
     assert child.poll() is None
@@ -95,7 +95,7 @@ def test_it_is_killed_when_it_does_not_end(start: Start) -> None:
     assert child.end(0.05) == -signal.SIGKILL
 
 
-def test_what_it_has_started_is_killed_with_it(start: Start) -> None:
+def test_processes_that_it_started_are_killed_with_it(start: Start) -> None:
     child = start(
         "import subprocess; program = subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()']);"
         f"say(line('ready', str(program.pid))); {WAIT_FOR_SIGNAL}"
@@ -109,7 +109,7 @@ def test_what_it_has_started_is_killed_with_it(start: Start) -> None:
     child.kill()  # without effect
 
 
-def test_an_ending_is_awaited_without_asking(start: Start) -> None:
+def test_its_end_can_be_awaited_without_a_request(start: Start) -> None:
     child = start(f"{SAY_READY}; {WAIT_FOR_SIGNAL}")
     read_reports(child, 1)
     assert child.end(0.05, send_sigterm=False) == -signal.SIGKILL, "it was never told, so it never ended"
@@ -120,14 +120,14 @@ def test_ctrl_c_in_the_terminal_does_not_reach_it(start: Start) -> None:
     assert read_reports(child, 1)[0].source == "1"
 
 
-def test_what_it_writes_to_stderr_is_kept(start: Start, tmp_path: Path) -> None:
+def test_its_stderr_is_kept(start: Start, tmp_path: Path) -> None:
     child = start("raise SystemExit('why it ended')")
     assert child.end(PATIENCE_S, send_sigterm=False) == 1
     assert (tmp_path / "stderr.log").read_text() == "why it ended\n"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's figures")
-def test_its_memory_and_its_processor_time_are_measured(start: Start) -> None:
+def test_its_memory_and_processor_time_are_measured(start: Start) -> None:
     child = start(
         f"x = bytearray(32 << 20); import time\nwhile time.process_time() < 0.1: pass\n{SAY_READY}; {WAIT_FOR_SIGNAL}"
     )
@@ -137,13 +137,13 @@ def test_its_memory_and_its_processor_time_are_measured(start: Start) -> None:
     assert child.cpu_s > 0.05
 
 
-def test_what_never_ends_a_line_takes_no_memory_and_the_next_report_is_heard(start: Start) -> None:
+def test_output_without_a_line_end_takes_no_memory_and_the_next_report_is_received(start: Start) -> None:
     child = start(f"[say('.' * 65536) for _ in range(40)]; say(chr(10) + line('event', 'after')); {WAIT_FOR_SIGNAL}")
     assert read_reports(child, 1) == [Report("name", "event", "after")]
     assert len(child._partial_line) == 0
 
 
-def test_a_process_that_writes_without_end_holds_nobody_up(start: Start) -> None:
+def test_a_process_that_writes_endlessly_blocks_no_one(start: Start) -> None:
     child = start("while True: say('.' * 65536)")
     assert select.select((child,), (), (), PATIENCE_S)[0]
     for _ in range(5):
@@ -151,6 +151,6 @@ def test_a_process_that_writes_without_end_holds_nobody_up(start: Start) -> None
     assert len(child._partial_line) <= 65536
 
 
-def test_its_processes_know_whose_children_they_are(start: Start) -> None:
+def test_its_processes_know_their_parents(start: Start) -> None:
     child = start("say(line('event', os.environ['ONRIG_PARENT'] + ' ' + str(os.getppid())))")
     assert read_reports(child, 1)[0].message == f"{os.getpid()} {os.getpid()}"

@@ -41,7 +41,7 @@ def test_records_are_a_table_with_the_rigs_names() -> None:
     assert "crc" not in read_back[0]
 
 
-def test_values_come_back_exactly() -> None:
+def test_values_are_read_back_exactly() -> None:
     rows = records(5)
     rows["observation"] = np.random.default_rng(1).normal(size=(5, 2)).astype(np.float32)
     rows["reward"] = np.random.default_rng(2).normal(size=5)
@@ -50,7 +50,7 @@ def test_values_come_back_exactly() -> None:
     assert [float(r["reward"]) for r in read_back] == rows["reward"].tolist()
 
 
-def test_an_observation_that_is_no_number_stays_one() -> None:
+def test_a_non_finite_observation_remains_non_finite() -> None:
     rows = records(1)
     rows["policy"] = np.nan
     assert table(records_csv(rows, RIG))[0]["policy.voltage"] == "nan"
@@ -59,11 +59,11 @@ def test_an_observation_that_is_no_number_stays_one() -> None:
 @pytest.mark.parametrize(
     ("flags", "words"), [(0, ""), (1, "terminated"), (9, "terminated|first"), (1 | 1 << 14, "terminated|16384")]
 )
-def test_flags_are_words(flags: int, words: str) -> None:
+def test_flags_are_written_as_words(flags: int, words: str) -> None:
     assert flag_names(flags) == words
 
 
-def test_frames_are_lines_with_what_they_say_and_their_bytes() -> None:
+def test_frames_are_lines_with_their_meaning_and_bytes() -> None:
     sent = CommandLayout(1).encode(7, (-250,))
     received = StateLayout(2, 1).encode(state(8, (5, -6)))
     first, second = lines(frames_jsonl([LoggedFrame(10, sent), LoggedFrame(20, received)], RIG))
@@ -74,7 +74,7 @@ def test_frames_are_lines_with_what_they_say_and_their_bytes() -> None:
 
 
 @pytest.mark.parametrize("body", [bytes([MessageType.STATE, 1, 2]), b"\xee\x01", b""])
-def test_a_frame_that_says_nothing_known_is_kept_as_bytes(body: bytes) -> None:
+def test_an_unknown_frame_is_kept_as_bytes(body: bytes) -> None:
     [line] = lines(frames_jsonl([LoggedFrame(1, body)], RIG))
     assert line["body"] == body.hex()
     assert "frame" not in line

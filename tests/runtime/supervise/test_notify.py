@@ -47,7 +47,7 @@ def notifier(systemd: NotifySocket, **environment: str) -> Notifier:
     return Notifier.from_environment({"NOTIFY_SOCKET": systemd.socket.getsockname(), **environment}, 1)
 
 
-def test_a_run_says_ready_alive_and_stopping_in_that_order(systemd: NotifySocket) -> None:
+def test_a_run_reports_ready_alive_and_stopping_in_that_order(systemd: NotifySocket) -> None:
     with closing(notifier(systemd, WATCHDOG_USEC="10000000")) as sd_notifier:
         sd_notifier.ready("up")
         sd_notifier.update(0.0, 1, "episode 1", is_hung=False)
@@ -62,7 +62,7 @@ def test_a_run_says_ready_alive_and_stopping_in_that_order(systemd: NotifySocket
     ]
 
 
-def test_a_hung_loop_is_not_petted_and_the_status_says_so_once(systemd: NotifySocket) -> None:
+def test_the_watchdog_is_not_fed_for_a_hung_loop_and_the_status_reports_it_once(systemd: NotifySocket) -> None:
     with closing(notifier(systemd, WATCHDOG_USEC="10000000")) as sd_notifier:
         sd_notifier.update(0.0, 1, "running", is_hung=False)
         for step in range(200):
@@ -71,14 +71,14 @@ def test_a_hung_loop_is_not_petted_and_the_status_says_so_once(systemd: NotifySo
     assert received == [["STATUS=running", "WATCHDOG=1"], ["STATUS=HUNG"]]
 
 
-def test_a_paused_loop_that_looks_is_petted_though_it_makes_no_ticks(systemd: NotifySocket) -> None:
+def test_the_watchdog_is_fed_for_a_paused_loop_that_polls_but_does_not_tick(systemd: NotifySocket) -> None:
     with closing(notifier(systemd, WATCHDOG_USEC="2000000")) as sd_notifier:
         for second in range(10):
             sd_notifier.update(float(second), 1000 * (second + 1), "paused", is_hung=False)
     assert [m for m in systemd.received() if "WATCHDOG=1" in m] == [["STATUS=paused", "WATCHDOG=1"]] * 10
 
 
-def test_a_loop_that_no_longer_looks_is_not_petted_whatever_its_state(systemd: NotifySocket) -> None:
+def test_the_watchdog_is_not_fed_for_a_loop_that_no_longer_polls_in_any_state(systemd: NotifySocket) -> None:
     with closing(notifier(systemd, WATCHDOG_USEC="2000000")) as sd_notifier:
         for second in range(10):
             sd_notifier.update(float(second), 7, "paused", is_hung=False)
@@ -93,7 +93,7 @@ def test_an_abstract_address_reaches_its_socket() -> None:
         assert notify_socket.received() == [["READY=1", "STATUS=up"]]
 
 
-def test_without_a_watchdog_only_the_status_is_renewed(systemd: NotifySocket) -> None:
+def test_without_a_watchdog_only_the_status_is_updated(systemd: NotifySocket) -> None:
     with closing(notifier(systemd)) as sd_notifier:
         for second in range(11):
             sd_notifier.update(float(second), second + 1, f"episode {second}", is_hung=False)
@@ -106,13 +106,13 @@ def test_without_a_watchdog_only_the_status_is_renewed(systemd: NotifySocket) ->
     ]
 
 
-def test_a_status_of_several_lines_stays_one_field(systemd: NotifySocket) -> None:
+def test_a_multi_line_status_remains_one_field(systemd: NotifySocket) -> None:
     with closing(notifier(systemd)) as sd_notifier:
         sd_notifier.ready("a\nWATCHDOG=trigger")
     assert systemd.received() == [["READY=1", "STATUS=a WATCHDOG=trigger"]]
 
 
-def test_nobody_who_listens_costs_nothing(tmp_path: Path) -> None:
+def test_without_a_listener_notifications_cost_nothing(tmp_path: Path) -> None:
     with closing(Notifier(str(tmp_path / "gone"), 1.0)) as sd_notifier:
         sd_notifier.ready("up")
         sd_notifier.update(0.0, 1, "running", is_hung=False)
@@ -123,7 +123,7 @@ def test_nobody_who_listens_costs_nothing(tmp_path: Path) -> None:
         disabled.stopping("ending")
 
 
-def test_an_end_that_makes_progress_is_given_the_time_it_takes(systemd: NotifySocket) -> None:
+def test_an_end_that_makes_progress_is_given_enough_time(systemd: NotifySocket) -> None:
     with closing(notifier(systemd, WATCHDOG_USEC="10000000")) as sd_notifier:
         sd_notifier.stopping("ending")
         systemd.received()
@@ -132,7 +132,7 @@ def test_an_end_that_makes_progress_is_given_the_time_it_takes(systemd: NotifySo
     assert systemd.received() == 2 * [["EXTEND_TIMEOUT_USEC=120000000", "WATCHDOG=1"]]
 
 
-def test_a_status_that_a_full_queue_refused_is_sent_again(systemd: NotifySocket) -> None:
+def test_a_status_refused_by_a_full_queue_is_sent_again(systemd: NotifySocket) -> None:
     with closing(notifier(systemd, WATCHDOG_USEC="10000000")) as sd_notifier:
         for _ in range(5000):
             sd_notifier.ready("up")
@@ -149,7 +149,7 @@ def test_a_full_queue_does_not_hold_up_the_run(systemd: NotifySocket) -> None:
     assert 0 < len(systemd.received()) < 5000
 
 
-def test_the_environment_is_taken_away_from_the_processes_of_the_run(systemd: NotifySocket) -> None:
+def test_the_environment_is_removed_from_the_processes_of_the_run(systemd: NotifySocket) -> None:
     environment = {
         "NOTIFY_SOCKET": systemd.socket.getsockname(),
         "WATCHDOG_USEC": "1",
@@ -171,11 +171,11 @@ def test_the_environment_is_taken_away_from_the_processes_of_the_run(systemd: No
         ({"WATCHDOG_USEC": "soon"}, None),
     ],
 )
-def test_the_watchdog_is_ours_only_where_it_names_us(environment: dict[str, str], expected: float | None) -> None:
+def test_the_watchdog_is_ours_only_if_it_names_us(environment: dict[str, str], expected: float | None) -> None:
     assert watchdog_interval_s(environment, 77) == expected
 
 
-def test_the_control_process_shows_that_it_looks(tmp_path: Path) -> None:
+def test_the_control_process_shows_that_it_polls(tmp_path: Path) -> None:
     board = Board(Segment.create(tmp_path / "board", BOARD_BYTES, BOARD_SCHEMA))
     orders = Requests(board)
     seen_polls = []
@@ -186,7 +186,7 @@ def test_the_control_process_shows_that_it_looks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("state", State)
-def test_every_state_has_a_status_line_and_a_hung_one_says_so(state: State) -> None:
+def test_every_state_has_a_status_line_and_a_hung_one_reports_it(state: State) -> None:
     line = status_line(state, 12, 3, is_hung=False)
     assert "episode 12" in line
     assert "3 ticks missed" in line
@@ -198,7 +198,7 @@ def test_every_state_has_a_status_line_and_a_hung_one_says_so(state: State) -> N
     interval_s=st.floats(0.01, 60.0),
     steps=st.lists(st.tuples(st.floats(0.0, 5.0), st.integers(0, 2), st.booleans()), max_size=60),
 )
-def test_no_beat_counts_as_alive_unless_the_loop_looked_since_the_last_one(
+def test_the_watchdog_is_fed_only_if_the_loop_has_polled_since_the_last_time(
     interval_s: float, steps: list[tuple[float, int, bool]]
 ) -> None:
     watchdog_schedule, now_s, n_polls, polls_at_reset = WatchdogSchedule(interval_s), 0.0, 0, 0

@@ -35,7 +35,7 @@ PERIOD_NS = CONFIG.wall_period_ns
 
 
 class Rig:
-    """What the processes of a run share, with a hand on the clock; ``events`` are those that were told."""
+    """Everything shared by the processes of a run, with a settable clock; ``events`` are the reported ones."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.shm, self.folder = folder / "shm", folder / "run"
@@ -54,13 +54,13 @@ class Rig:
         self.post_mortem = self.make_post_mortem()
 
     def make_post_mortem(self) -> PostMortem:
-        """A post-mortem for the same run (the folder may hold some already)."""
+        """A post-mortem for the same run (the folder may already hold some)."""
         post_mortem = PostMortem(CONFIG, self.folder, lambda kind, **fields: self.events.append((kind, fields)))
         post_mortem.open(self.shm)
         return post_mortem
 
     def run(self, ticks: int) -> None:
-        """Let the loop make ticks: each a frame, a command and a record."""
+        """Let the loop make ticks, each with a frame, a command and a record."""
         for _ in range(ticks):
             self.now_ns += PERIOD_NS
             frame = state(self.tick + 1)
@@ -136,7 +136,7 @@ def test_a_fault_leaves_the_last_two_seconds_of_records_and_frames(rig: Rig) -> 
     ]
 
 
-def test_the_story_tells_what_when_why_and_what_to_do(rig: Rig) -> None:
+def test_the_story_states_what_when_why_and_what_to_do(rig: Rig) -> None:
     rig.run(10)
     rig.board[Word.STATE] = State.RUNNING
     rig.fault(FaultName.DEVICE_ESTOP)
@@ -150,7 +150,7 @@ def test_the_story_tells_what_when_why_and_what_to_do(rig: Rig) -> None:
     assert story["records"]["last_tick"] == 9
 
 
-def test_it_looks_on_for_a_moment_before_it_writes(rig: Rig) -> None:
+def test_it_records_for_a_moment_before_it_writes(rig: Rig) -> None:
     rig.run(100)
     rig.fault()
     rig.post_mortem.poll()
@@ -162,7 +162,7 @@ def test_it_looks_on_for_a_moment_before_it_writes(rig: Rig) -> None:
     assert [int(r["tick"]) for r in rig.records(name)][-records_after:] == list(range(100, 100 + records_after))
 
 
-def test_a_fault_that_is_told_again_is_written_once(rig: Rig) -> None:
+def test_a_repeatedly_reported_fault_is_written_once(rig: Rig) -> None:
     rig.run(10)
     rig.fault()
     rig.post_mortem.record(Report("control", "error", "in words", {"fault": "device_lease"}))
@@ -171,7 +171,7 @@ def test_a_fault_that_is_told_again_is_written_once(rig: Rig) -> None:
     assert rig.list_dumps() == ["001-device_lease"]
 
 
-def test_a_fault_that_comes_again_after_it_was_re_armed_is_another(rig: Rig) -> None:
+def test_a_fault_that_recurs_after_rearming_is_another_one(rig: Rig) -> None:
     for _ in range(2):
         rig.run(10)
         rig.fault()
@@ -180,7 +180,7 @@ def test_a_fault_that_comes_again_after_it_was_re_armed_is_another(rig: Rig) -> 
     assert rig.list_dumps() == ["001-device_lease", "002-device_lease"]
 
 
-def test_records_that_nobody_takes_in_are_there_all_the_same(rig: Rig) -> None:
+def test_records_that_are_not_read_are_still_included(rig: Rig) -> None:
     rig.run(20)
     assert len(rig.ring) == 20, "the replay process is dead"
     rig.fault(FaultName.LOOP_KILLED)
@@ -188,7 +188,7 @@ def test_records_that_nobody_takes_in_are_there_all_the_same(rig: Rig) -> None:
     assert len(rig.records("001-loop_killed")) == 20
 
 
-def test_of_many_the_first_and_the_last_are_kept_and_the_event_names_what_made_room(rig: Rig) -> None:
+def test_of_many_the_first_and_the_last_are_kept_and_the_event_names_the_deleted_one(rig: Rig) -> None:
     for _ in range(MAX_POST_MORTEMS + 3):
         rig.run(5)
         rig.fault()
@@ -202,7 +202,7 @@ def test_of_many_the_first_and_the_last_are_kept_and_the_event_names_what_made_r
     )
 
 
-def test_a_run_that_goes_on_in_its_folder_numbers_on(rig: Rig) -> None:
+def test_a_run_resumed_in_its_folder_continues_the_numbering(rig: Rig) -> None:
     rig.run(5)
     rig.fault()
     rig.post_mortem.close()
@@ -212,7 +212,7 @@ def test_a_run_that_goes_on_in_its_folder_numbers_on(rig: Rig) -> None:
     assert rig.list_dumps() == ["001-device_lease", "002-link_silent"]
 
 
-def test_a_silent_line_still_shows_what_went_before_the_silence(rig: Rig) -> None:
+def test_a_silent_line_still_shows_what_preceded_the_silence(rig: Rig) -> None:
     rig.run(200)
     rig.now_ns += 16 * S
     rig.fault(FaultName.LOOP_HUNG)
@@ -222,14 +222,14 @@ def test_a_silent_line_still_shows_what_went_before_the_silence(rig: Rig) -> Non
     assert len(rig.frames("001-loop_hung")) == 2 * (n + 1)
 
 
-def test_a_device_that_never_spoke_leaves_nothing(rig: Rig) -> None:
+def test_a_device_that_never_sent_leaves_nothing(rig: Rig) -> None:
     rig.fault(FaultName.LINK_CLOSED)
     rig.post_mortem.close()
     assert rig.list_dumps() == []
     assert rig.events == []
 
 
-def test_a_full_disk_costs_an_event_and_leaves_nothing_half_made(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_costs_an_event_and_leaves_nothing_half_written(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.run(5)
 
     def fail_write(self: Path, data: bytes) -> int:
@@ -242,7 +242,7 @@ def test_a_full_disk_costs_an_event_and_leaves_nothing_half_made(rig: Rig, monke
     assert list((rig.folder / "post-mortem").iterdir()) == []
 
 
-def test_without_a_tape_there_are_the_records(rig: Rig) -> None:
+def test_without_a_frame_log_the_records_remain(rig: Rig) -> None:
     rig.post_mortem.close()
     (rig.shm / "frames").unlink()
     rig.post_mortem = rig.make_post_mortem()
@@ -254,7 +254,7 @@ def test_without_a_tape_there_are_the_records(rig: Rig) -> None:
     assert rig.read_story(name)["frames_taped"] is False
 
 
-def test_it_goes_on_once_the_shared_memory_is_unlinked(rig: Rig) -> None:
+def test_it_continues_after_the_shared_memory_is_unlinked(rig: Rig) -> None:
     rig.run(5)
     shutil.rmtree(rig.shm)
     rig.fault()

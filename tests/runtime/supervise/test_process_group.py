@@ -17,7 +17,7 @@ from tests.runtime.samples import PENDULUM
 
 
 class EndedProcessGroup(ProcessGroup):
-    """A process_group of processes that have ended as soon as they are started, each with the same code."""
+    """A process group whose processes end as soon as they are started, all with the same code."""
 
     def __init__(self, folder: Path, code: ExitCode) -> None:
         self.board = Board(Segment.create(folder / "board", BOARD_BYTES, BOARD_SCHEMA))
@@ -41,7 +41,7 @@ class EndedProcessGroup(ProcessGroup):
         (ExitCode.INTERRUPTED, True, True),
     ],
 )
-def test_only_once_the_loop_has_ended_is_a_good_end_one_that_was_to_come(
+def test_a_successful_end_is_expected_only_once_the_loop_has_ended(
     tmp_path: Path, name: str, code: ExitCode, *, loop_has_ended: bool, restarts: bool
 ) -> None:
     process_group = EndedProcessGroup(tmp_path, code)

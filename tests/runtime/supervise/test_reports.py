@@ -16,7 +16,7 @@ def events(path: Path) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("error", [ValueError("markup"), UnicodeEncodeError("ascii", "é", 0, 1, "no"), KeyError("x")])
-def test_a_run_does_not_die_of_what_it_shows(error: Exception, tmp_path: Path) -> None:
+def test_a_run_does_not_fail_because_of_its_display(error: Exception, tmp_path: Path) -> None:
     shown_reports: list[Report] = []
 
     def show_and_fail(report: Report) -> None:
@@ -34,7 +34,7 @@ def test_a_run_does_not_die_of_what_it_shows(error: Exception, tmp_path: Path) -
     assert str(failure_event["error"]).startswith(type(error).__name__)
 
 
-def test_who_is_gone_is_told_of_the_rest_in_vain(tmp_path: Path) -> None:
+def test_a_display_that_is_gone_receives_nothing_more(tmp_path: Path) -> None:
     def show_and_fail(report: Report) -> None:
         raise BrokenPipeError
 

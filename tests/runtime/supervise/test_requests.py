@@ -31,7 +31,7 @@ def requests(board: Board) -> Iterator[Requests]:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_the_first_signal_asks_to_fade_out_and_the_second_to_stop_at_once(
+def test_the_first_signal_requests_a_fade_out_and_the_second_a_stop_at_once(
     requests: Requests, board: Board, signum: int
 ) -> None:
     os.kill(os.getpid(), signum)
@@ -41,12 +41,12 @@ def test_the_first_signal_asks_to_fade_out_and_the_second_to_stop_at_once(
     assert requests.source == signal.Signals(signum).name
 
 
-def test_sigquit_asks_to_stop_at_once(requests: Requests, board: Board) -> None:
+def test_sigquit_requests_a_stop_at_once(requests: Requests, board: Board) -> None:
     os.kill(os.getpid(), signal.SIGQUIT)
     assert (board[Word.STOP], requests.has_repeated_request) == (2, False)
 
 
-def test_a_hang_up_that_was_to_be_ignored_is_ignored() -> None:
+def test_an_ignored_hang_up_remains_ignored() -> None:
     previous_handler = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     requests = Requests()
     os.kill(os.getpid(), signal.SIGHUP)
@@ -55,7 +55,7 @@ def test_a_hang_up_that_was_to_be_ignored_is_ignored() -> None:
     signal.signal(signal.SIGHUP, previous_handler)
 
 
-def test_what_came_before_the_loop_could_be_told_is_told_then(board: Board) -> None:
+def test_requests_received_before_the_loop_can_be_reached_are_passed_on_later(board: Board) -> None:
     requests = Requests()
     requests.add(Request.STOP_NOW, "keyboard")
     requests.attach_board(board)
@@ -70,7 +70,7 @@ def test_a_gentle_request_never_weakens_an_urgent_one(requests: Requests, board:
 
 
 def test_a_signal_in_the_middle_of_a_gentle_request_is_not_lost(requests: Requests, board: Board) -> None:
-    """The handler runs between reading the level and writing it down."""
+    """The handler runs between reading and writing the level."""
 
     class InterruptedRequests(Requests):
         pending = True
@@ -95,7 +95,7 @@ def test_a_signal_in_the_middle_of_a_gentle_request_is_not_lost(requests: Reques
     assert board[Word.STOP] == 2
 
 
-def test_another_terminal_is_heard_and_named(requests: Requests, board: Board) -> None:
+def test_another_terminal_is_obeyed_and_named(requests: Requests, board: Board) -> None:
     assert requests.stop_level == 0
     board[Word.STOP_OUTSIDE] = 1
     assert (requests.stop_level, requests.source) == (1, "onrig stop")
@@ -113,7 +113,7 @@ def test_resuming_is_counted(requests: Requests, board: Board) -> None:
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, int]]:
-    """A terminal (its keys, its slave side) that this process is in the foreground of."""
+    """A terminal (its keys, its slave side) with this process in the foreground."""
     master_fd, slave_fd = os.openpty()
     tty.setcbreak(slave_fd)
     monkeypatch.setattr(os, "tcgetpgrp", lambda fd: os.getpgrp())
@@ -122,7 +122,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, int]]:
     os.close(slave_fd)
 
 
-def test_keys_ask_for_what_the_help_says_at_once_and_others_for_nothing(terminal: tuple[int, int]) -> None:
+def test_keys_request_what_the_help_says_at_once_and_other_keys_nothing(terminal: tuple[int, int]) -> None:
     master_fd, slave_fd = terminal
     with Keyboard(slave_fd) as keys:
         assert keys.requests() == []
@@ -131,7 +131,7 @@ def test_keys_ask_for_what_the_help_says_at_once_and_others_for_nothing(terminal
     assert set(KEYS.values()) == set(Request)
 
 
-def test_the_terminal_is_left_as_it_was(terminal: tuple[int, int]) -> None:
+def test_the_terminal_is_left_unchanged(terminal: tuple[int, int]) -> None:
     _, slave_fd = terminal
     attributes_before = termios.tcgetattr(slave_fd)
     with Keyboard(slave_fd):
@@ -147,7 +147,7 @@ def test_a_job_in_the_background_reads_no_keys(terminal: tuple[int, int], monkey
         assert keys.requests() == []
 
 
-def test_a_terminal_that_is_gone_is_listened_to_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_vanished_terminal_is_no_longer_read(monkeypatch: pytest.MonkeyPatch) -> None:
     master_fd, slave_fd = os.openpty()
     monkeypatch.setattr(os, "tcgetpgrp", lambda fd: os.getpgrp())
     with Keyboard(slave_fd) as keys:
@@ -165,7 +165,7 @@ def test_without_a_terminal_there_is_no_keyboard(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(("from_view", "stopped_by"), [(True, LIVE_VIEW), (False, "onrig stop")])
-def test_a_stop_says_by_which_way_it_came(
+def test_a_stop_states_its_origin(
     board: Board, requests: Requests, tmp_path: Path, from_view: bool, stopped_by: str
 ) -> None:
     with RemoteControl(Running(1, tmp_path, tmp_path)) as remote:
@@ -173,7 +173,7 @@ def test_a_stop_says_by_which_way_it_came(
     assert (requests.stop_level, requests.source) == (1, stopped_by)
 
 
-def test_who_asked_first_is_named(board: Board, requests: Requests, tmp_path: Path) -> None:
+def test_the_first_origin_is_named(board: Board, requests: Requests, tmp_path: Path) -> None:
     with RemoteControl(Running(1, tmp_path, tmp_path)) as remote:
         remote.stop(1)
         remote.stop(2, from_view=True)

@@ -28,7 +28,7 @@ POLL_S = 0.25
 
 
 class FakeChild:
-    """A child that ends when told to."""
+    """A child that ends on request."""
 
     def __init__(self, started_s: float) -> None:
         self.started_s, self.code, self.cpu_s = started_s, None, 0.0
@@ -74,7 +74,7 @@ class Bench:
         self.poll_for(POLL_S, **options)
 
 
-def test_one_that_shows_progress_is_left_alone_and_one_that_does_not_is_killed() -> None:
+def test_a_process_that_shows_progress_is_left_alone_and_one_that_does_not_is_killed() -> None:
     bench = Bench()
     for progress in range(200):
         bench.poll_for(HANG_S - 1.0, progress=progress)
@@ -87,12 +87,12 @@ def test_one_that_shows_progress_is_left_alone_and_one_that_does_not_is_killed()
     assert bench.children[0].was_closed
 
 
-def test_one_that_hangs_every_time_is_given_up_however_long_a_hang_takes_to_notice() -> None:
+def test_a_process_that_hangs_every_time_is_given_up_however_long_a_hang_takes_to_detect() -> None:
     bench = Bench()
     bench.process = RestartableProcess("learner", bench._launch, 2 * MIN_LONG_LIFETIME_S, bench.messages.append)
     bench.process.start()
     for progress in range(4 * MAX_SHORT_LIFETIMES * 2):
-        bench.poll_for(1.0, progress=2 * progress)  # a first sign, another, and no more
+        bench.poll_for(1.0, progress=2 * progress)  # a first sign of progress, another, and no more
         bench.poll_for(2 * MIN_LONG_LIFETIME_S + 10.0, progress=2 * progress + 1)
         if bench.process.is_abandoned:
             break
@@ -102,7 +102,7 @@ def test_one_that_hangs_every_time_is_given_up_however_long_a_hang_takes_to_noti
     assert bench.process.n_hangs == int(MAX_SHORT_LIFETIMES / KILLED_WEIGHT) + 1
 
 
-def test_one_that_hangs_after_long_work_is_started_again_at_once() -> None:
+def test_a_process_that_hangs_after_long_work_is_restarted_at_once() -> None:
     bench = Bench()
     for _ in range(4 * MAX_SHORT_LIFETIMES * 2):
         for progress in range(20):
@@ -112,7 +112,7 @@ def test_one_that_hangs_after_long_work_is_started_again_at_once() -> None:
     assert not bench.process.is_abandoned
 
 
-def test_a_machine_that_can_start_nothing_any_more_ends_it() -> None:
+def test_a_machine_that_can_no_longer_start_anything_ends_the_run() -> None:
     bench = Bench()
     bench.n_failing_starts = 10 * MAX_FAILED_STARTS
     bench.end(1)
@@ -121,7 +121,7 @@ def test_a_machine_that_can_start_nothing_any_more_ends_it() -> None:
     assert "will not be restarted" in bench.messages[-1]
 
 
-def test_a_camera_that_cannot_be_opened_is_tried_for_minutes_and_one_that_worked_is_tried_anew() -> None:
+def test_a_camera_that_cannot_be_opened_is_retried_for_minutes_and_one_that_worked_starts_over() -> None:
     bench = Bench(ExitCode.HARDWARE)
     for lifetimes in range(2):
         for second in range(int(2 * MIN_LONG_LIFETIME_S)):
@@ -143,7 +143,7 @@ def test_another_process_without_its_hardware_is_a_crash_loop() -> None:
     assert bench.process.is_abandoned
 
 
-def test_until_its_first_sign_it_has_longer() -> None:
+def test_until_its_first_sign_of_progress_it_has_more_time() -> None:
     bench = Bench()
     bench.poll_for(FIRST_HEARTBEAT_TIMEOUT_S - 1.0, progress=3)
     assert not bench.children[0].was_killed
@@ -151,7 +151,7 @@ def test_until_its_first_sign_it_has_longer() -> None:
     assert bench.children[0].was_killed
 
 
-def test_until_then_processor_time_is_progress_but_not_for_ever() -> None:
+def test_until_then_processor_time_is_progress_but_not_forever() -> None:
     bench = Bench()
     (busy_child,) = bench.children
     for _ in range(int(FIRST_HEARTBEAT_CPU_LIMIT_S) - 1):
@@ -163,7 +163,7 @@ def test_until_then_processor_time_is_progress_but_not_for_ever() -> None:
     assert busy_child.was_killed
 
 
-def test_after_its_first_sign_processor_time_is_none() -> None:
+def test_after_its_first_sign_of_progress_processor_time_is_none() -> None:
     bench = Bench()
     (child,) = bench.children
     bench.poll_for(1.0, progress=3)
@@ -173,7 +173,7 @@ def test_after_its_first_sign_processor_time_is_none() -> None:
     assert child.was_killed
 
 
-def test_an_end_that_was_to_come_is_none() -> None:
+def test_an_expected_end_is_not_a_crash() -> None:
     bench = Bench()
     bench.end(ExitCode.OK, may_end=True)
     assert len(bench.children) == 1
@@ -199,7 +199,7 @@ def test_a_loop_of_crashes_ends_and_one_of_kills_takes_longer() -> None:
     assert killed_bench.process.is_abandoned
 
 
-def test_whoever_brings_the_run_further_is_in_no_loop() -> None:
+def test_a_process_that_advances_the_run_is_not_in_a_loop() -> None:
     bench = Bench()
     for run_progress in range(1, 100):
         bench.end(1, run_progress=run_progress)
@@ -213,7 +213,7 @@ def test_a_refusal_of_the_configuration_is_final() -> None:
     assert bench.process.is_abandoned
 
 
-def test_where_the_machine_cannot_start_one_it_is_tried_again() -> None:
+def test_if_the_machine_cannot_start_a_process_it_is_retried() -> None:
     bench = Bench()
     bench.n_failing_starts = 2
     bench.end(1)
@@ -225,7 +225,7 @@ def test_where_the_machine_cannot_start_one_it_is_tried_again() -> None:
     assert not bench.process.is_abandoned
 
 
-def test_a_machine_without_room_is_asked_again_for_long_but_not_for_ever() -> None:
+def test_a_machine_without_room_is_retried_for_long_but_not_forever() -> None:
     bench = Bench()
     for _ in range(MAX_FAILED_STARTS):
         bench.end(ExitCode.PREFLIGHT)
@@ -235,7 +235,7 @@ def test_a_machine_without_room_is_asked_again_for_long_but_not_for_ever() -> No
     assert bench.process.is_abandoned
 
 
-def test_only_starts_in_a_row_without_room_count() -> None:
+def test_only_consecutive_starts_without_room_count() -> None:
     bench = Bench()
     for run_progress in range(1, 4):
         for _ in range(MAX_FAILED_STARTS):
@@ -245,18 +245,18 @@ def test_only_starts_in_a_row_without_room_count() -> None:
         assert not bench.process.is_abandoned
 
 
-def test_a_loop_of_crashes_is_left_ever_longer_and_then_for_good() -> None:
+def test_restarts_in_a_crash_loop_are_delayed_increasingly_and_then_given_up() -> None:
     restarts = RestartHistory()
     assert [restarts.next_delay_s(0.5) for _ in range(MAX_SHORT_LIFETIMES + 1)] == [0.0, 1.0, 2.0, 4.0, 8.0, None]
 
 
 @given(st.lists(st.floats(MIN_LONG_LIFETIME_S, 1e6), max_size=50))
-def test_whoever_lives_long_is_always_started_again_at_once(lifetimes_s: list[float]) -> None:
+def test_a_process_that_lives_long_is_always_restarted_at_once(lifetimes_s: list[float]) -> None:
     restarts = RestartHistory()
     assert all(restarts.next_delay_s(lifetime_s) == 0.0 for lifetime_s in lifetimes_s)
 
 
-def test_a_long_life_forgives_the_short_ones_before_it() -> None:
+def test_a_long_lifetime_cancels_the_short_ones_before_it() -> None:
     restarts = RestartHistory()
     for _ in range(MAX_SHORT_LIFETIMES):
         restarts.next_delay_s(0.0)
@@ -274,12 +274,12 @@ def check_watchdog(
     return [watchdog.check(start_s + POLL_S * k, ticks, is_ticking=is_ticking) for k in range(n)]
 
 
-def test_a_loop_that_ticks_is_fine() -> None:
+def test_a_ticking_loop_is_healthy() -> None:
     watchdog = Watchdog(0.02)
     assert {watchdog.check(POLL_S * k, k, is_ticking=True) for k in range(1000)} == {Verdict.OK}
 
 
-def test_a_loop_that_stands_is_told_of_once_and_is_back_with_its_next_tick() -> None:
+def test_a_hung_loop_is_reported_once_and_recovers_with_its_next_tick() -> None:
     watchdog = Watchdog(0.02)
     verdicts = check_watchdog(watchdog, 0.0, 5.0, 7)
     assert [v for v in verdicts if v is not Verdict.OK] == [Verdict.HUNG]
@@ -287,7 +287,7 @@ def test_a_loop_that_stands_is_told_of_once_and_is_back_with_its_next_tick() -> 
     assert watchdog.check(5.1, 9, is_ticking=True) is Verdict.OK
 
 
-def test_a_loop_that_does_not_come_back_is_given_up() -> None:
+def test_a_loop_that_does_not_recover_is_given_up() -> None:
     verdicts = check_watchdog(Watchdog(0.02), 0.0, HANG_GRACE_S + 2.0, 7)
     assert [v for v in verdicts if v is not Verdict.OK][:2] == [Verdict.HUNG, Verdict.EXPIRED]
 
@@ -297,13 +297,13 @@ def test_slow_rigs_have_more_time() -> None:
     assert Verdict.HUNG in check_watchdog(Watchdog(1.0), 0.0, 22.0, 7)
 
 
-def test_a_loop_that_no_longer_polls_hangs_in_a_state_without_ticks_too() -> None:
+def test_a_loop_that_no_longer_polls_also_hangs_in_a_state_without_ticks() -> None:
     assert set(check_watchdog(Watchdog(0.02), 0.0, 9.0, 7, is_ticking=False)) == {Verdict.OK}
     verdicts = check_watchdog(Watchdog(0.02), 0.0, 11.0 + HANG_GRACE_S, 7, is_ticking=False)
     assert [v for v in verdicts if v is not Verdict.OK][:2] == [Verdict.HUNG, Verdict.EXPIRED]
 
 
-def test_time_in_which_the_supervisor_slept_itself_does_not_count() -> None:
+def test_time_in_which_the_supervisor_itself_was_asleep_does_not_count() -> None:
     watchdog = Watchdog(0.02)
     check_watchdog(watchdog, 0.0, 0.5, 7)
     assert watchdog.check(3600.0, 7, is_ticking=True) is Verdict.OK

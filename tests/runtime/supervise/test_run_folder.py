@@ -38,7 +38,7 @@ def test_a_fresh_folder_is_one_that_does_not_exist(tmp_path: Path) -> None:
     assert len(set(folders)) == 3
 
 
-def test_the_folder_says_what_runs_and_with_what(tmp_path: Path) -> None:
+def test_the_folder_records_what_runs_and_with_what(tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "run"
     write_run_folder(folder, PENDULUM)
     assert load_resolved(folder / "config.yaml") == PENDULUM
@@ -48,7 +48,7 @@ def test_the_folder_says_what_runs_and_with_what(tmp_path: Path) -> None:
     assert {"python", "numpy", "onnxruntime", "msgspec"} <= meta["versions"].keys()
 
 
-def test_a_folder_whose_name_is_no_text_has_a_run_like_any_other(
+def test_a_folder_with_a_non_text_name_holds_a_run_like_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / os.fsdecode(b"b\xffd")
@@ -57,17 +57,17 @@ def test_a_folder_whose_name_is_no_text_has_a_run_like_any_other(
     assert read_fields(folder / "meta.json")["command"] == [*sys.argv[:4], f"{tmp_path}/b\\udcffd"]
 
 
-def test_two_commands_do_not_go_on_in_one_folder(tmp_path: Path) -> None:
+def test_two_commands_cannot_resume_the_same_folder(tmp_path: Path) -> None:
     write_run_folder(tmp_path, PENDULUM)
     first_lock = lock_folder(tmp_path)
     with pytest.raises(FolderBusy, match="another `onrig run` is using it"):
         lock_folder(tmp_path)
-    os.close(claim(tmp_path, 0.0))  # the replay process of the one that holds it writes all the same
+    os.close(claim(tmp_path, 0.0))  # the replay process of its owner writes nevertheless
     os.close(first_lock)
     os.close(lock_folder(tmp_path))
 
 
-def test_a_folder_with_a_run_in_it_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_that_holds_a_run_is_left_unchanged(tmp_path: Path) -> None:
     write_run_folder(tmp_path, PENDULUM)
     content_before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
     with pytest.raises(FileExistsError, match="already contains a run"):
@@ -75,7 +75,7 @@ def test_a_folder_with_a_run_in_it_is_left_alone(tmp_path: Path) -> None:
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == content_before
 
 
-def test_of_two_runs_that_begin_in_one_folder_at_once_the_second_leaves_the_first_alone(
+def test_if_two_runs_begin_in_one_folder_the_second_leaves_the_first_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "run"
@@ -93,7 +93,7 @@ def test_of_two_runs_that_begin_in_one_folder_at_once_the_second_leaves_the_firs
     assert read_fields(folder / "meta.json")["seed"] == PENDULUM.seed
 
 
-def test_git_is_asked_without_a_lock_that_a_kill_would_leave_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_git_is_called_without_a_lock_that_a_kill_would_leave_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[list[str]] = []
     original_run = subprocess.run
 
@@ -106,7 +106,7 @@ def test_git_is_asked_without_a_lock_that_a_kill_would_leave_behind(monkeypatch:
     assert [command[:2] for command in commands] == [["git", "--no-optional-locks"]] * 2
 
 
-def test_a_run_that_never_started_is_taken_back_without_what_was_there_before(tmp_path: Path) -> None:
+def test_a_run_that_never_started_is_removed_without_earlier_contents(tmp_path: Path) -> None:
     undo = write_run_folder(tmp_path / "new" / "run", PENDULUM)
     (tmp_path / "new" / "run" / "policies").mkdir()
     undo()
@@ -118,7 +118,7 @@ def test_a_run_that_never_started_is_taken_back_without_what_was_there_before(tm
 
 
 @pytest.mark.parametrize("name", ["meta.json", "episodes.csv", "policies/7.onnx", "notes.txt"])
-def test_a_folder_with_something_of_others_takes_no_run(tmp_path: Path, name: str) -> None:
+def test_a_folder_with_foreign_contents_takes_no_run(tmp_path: Path, name: str) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("mine")
     with pytest.raises(FileExistsError, match="not empty"):
@@ -131,7 +131,7 @@ REPORTED_COMPLETENESS = Completeness(True, ItemCount(3, 3))
 FALLBACK_COMPLETENESS = Completeness(False, ItemCount(3, 1), lost=("rows",))
 
 
-def test_the_summary_is_completed_and_nothing_in_it_lost(tmp_path: Path) -> None:
+def test_the_summary_is_completed_without_losing_anything(tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_bytes(msgspec.json.encode({"ticks": 3, "whole": COMPLETE}))
     outcome: dict[str, object] = {"exit_reason": "completed", "fault": "device_lease"}
     figures: dict[str, object] = {"peak_rss_mb": {"control": 50.5}}
@@ -141,7 +141,7 @@ def test_the_summary_is_completed_and_nothing_in_it_lost(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("content", [None, "", "{", "[1]"], ids=["missing", "empty", "cut short", "something else"])
-def test_there_is_a_summary_even_where_the_replay_process_left_none(tmp_path: Path, content: str | None) -> None:
+def test_a_summary_exists_even_if_the_replay_process_left_none(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / "summary.json").write_text(content)
     assert (
@@ -152,7 +152,7 @@ def test_there_is_a_summary_even_where_the_replay_process_left_none(tmp_path: Pa
     assert (summary["exit_reason"], summary["whole"]["complete"]) == ("control was killed", False)
 
 
-def test_a_full_disk_leaves_the_summary_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_keeps_the_existing_summary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "summary.json").write_text('{"ticks": 3}')
 
     def fail_replace(path: Path, target: Path) -> None:
@@ -168,7 +168,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_a_resumed_run_is_noted_and_its_broken_last_event_cut(tmp_path: Path) -> None:
+def test_a_resumed_run_is_recorded_and_its_partial_last_event_removed(tmp_path: Path) -> None:
     write_run_folder(tmp_path, PENDULUM)
     config = (tmp_path / "config.yaml").read_bytes()
     (tmp_path / "events.jsonl").write_bytes(b'{"kind": "one"}\n{"kind": "tw')
@@ -183,7 +183,7 @@ def test_a_resumed_run_is_noted_and_its_broken_last_event_cut(tmp_path: Path) ->
     assert (tmp_path / "config.yaml").read_bytes() == config
 
 
-def test_a_resume_that_never_started_is_taken_back_to_the_byte(tmp_path: Path) -> None:
+def test_a_resume_that_never_started_is_undone_to_the_byte(tmp_path: Path) -> None:
     write_run_folder(tmp_path, PENDULUM)
     (tmp_path / "events.jsonl").write_bytes(b'{"kind": "one"}\n{"kind": "tw')
     (tmp_path / "stderr.log").write_bytes(b"old\n")
@@ -198,7 +198,7 @@ def test_a_resume_that_never_started_is_taken_back_to_the_byte(tmp_path: Path) -
     assert content(tmp_path) == content_before
 
 
-def test_what_changes_with_a_resume_is_in_the_events_and_what_was_damaged_is_not_forgotten(tmp_path: Path) -> None:
+def test_changes_on_a_resume_are_in_the_events_and_damage_is_remembered(tmp_path: Path) -> None:
     write_run_folder(tmp_path, PENDULUM)
     run = read_fields(tmp_path / "meta.json")["run"]
     assert read_list(tmp_path).files.keys() == {"config.yaml", "meta.json"}
@@ -225,7 +225,7 @@ def test_what_changes_with_a_resume_is_in_the_events_and_what_was_damaged_is_not
     assert read_list(tmp_path).damaged == ("log.mcap", "meta.json")
 
 
-def test_at_the_end_every_file_has_its_checksum_unless_the_replay_process_did_not_end_its_part(tmp_path: Path) -> None:
+def test_at_the_end_every_file_has_its_checksum_unless_the_replay_process_did_not_finish(tmp_path: Path) -> None:
     write_run_folder(tmp_path, PENDULUM)
     for name in ("summary.json", "events.jsonl", "episodes.csv"):
         (tmp_path / name).write_bytes(name.encode())
@@ -240,7 +240,7 @@ def test_at_the_end_every_file_has_its_checksum_unless_the_replay_process_did_no
     assert all(difference(tmp_path / name, file_list.files[name]) is None for name in names)
 
 
-def test_a_folder_is_claimed_by_one_at_a_time(tmp_path: Path) -> None:
+def test_a_folder_is_claimed_by_one_process_at_a_time(tmp_path: Path) -> None:
     first_claim = claim(tmp_path, 0.0)
     with pytest.raises(FolderBusy, match="another process still writes"):
         claim(tmp_path, 0.0)
@@ -248,7 +248,7 @@ def test_a_folder_is_claimed_by_one_at_a_time(tmp_path: Path) -> None:
     os.close(claim(tmp_path, 0.0))
 
 
-def test_the_summary_tells_how_this_run_ended_and_not_the_one_it_resumed(tmp_path: Path) -> None:
+def test_the_summary_reports_the_end_of_this_run_and_not_of_the_one_it_resumed(tmp_path: Path) -> None:
     content_before = {"exit_reason": "interrupted", "fault": "device_lease", "ticks": 3, "whole": COMPLETE}
     (tmp_path / "summary.json").write_bytes(msgspec.json.encode(content_before))
     complete_summary(

@@ -17,7 +17,7 @@ from tests.runtime.samples import PENDULUM
 
 
 class EndedChild:
-    """A child that notes how long it was given."""
+    """A child that records how much time it was given."""
 
     def __init__(self, name: str, grace_periods_s: dict[str, float]) -> None:
         self.name, self._grace_periods_s = name, grace_periods_s
@@ -58,7 +58,7 @@ def test_a_supervisor_that_fails_lets_the_loop_disarm_first(tmp_path: Path, monk
 
 
 class EndingSupervisor(Supervisor):
-    """A supervisor whose loop has ended, and whose replay process is out of the way until it is started again."""
+    """A supervisor whose loop has ended, and whose replay process is absent until restarted."""
 
     def __init__(self, folder: Path, *, starts_at_poll: int, impatient_at_poll: int) -> None:
         super().__init__(PENDULUM, folder, None, lambda report: None)
@@ -84,7 +84,7 @@ class EndingSupervisor(Supervisor):
         self.finish_graces_s.append(grace_s)
 
 
-def test_a_replay_process_that_is_to_be_started_again_is_awaited_until_somebody_is_impatient(tmp_path: Path) -> None:
+def test_a_replay_process_due_for_a_restart_is_awaited_until_the_user_is_impatient(tmp_path: Path) -> None:
     patient = EndingSupervisor(tmp_path, starts_at_poll=50, impatient_at_poll=1000)
     patient._finish_replay()
     assert (patient.n_polls, patient.finish_graces_s) == (50, [5.0])
@@ -93,7 +93,7 @@ def test_a_replay_process_that_is_to_be_started_again_is_awaited_until_somebody_
     assert (impatient.n_polls, impatient.finish_graces_s) == (3, [])
 
 
-def test_one_that_has_just_been_started_is_ended_at_once_when_somebody_is_impatient(tmp_path: Path) -> None:
+def test_a_freshly_started_process_is_ended_at_once_if_the_user_is_impatient(tmp_path: Path) -> None:
     supervisor = EndingSupervisor(tmp_path, starts_at_poll=3, impatient_at_poll=3)
     supervisor._finish_replay()
     assert (supervisor.n_polls, supervisor.finish_graces_s) == (3, [0.0])
@@ -114,7 +114,7 @@ class CrashedSupervisor(Supervisor):
         (None, ExitCode.HARDWARE, None),
     ],
 )
-def test_a_loop_that_crashed_is_a_fault_of_the_program_unless_one_stands(
+def test_a_crashed_loop_is_a_program_fault_unless_another_fault_exists(
     tmp_path: Path, latched_fault: FaultName | None, code: int, fault: FaultName | None
 ) -> None:
     supervisor = CrashedSupervisor(PENDULUM, tmp_path, None, lambda report: None)
@@ -126,7 +126,9 @@ def test_a_loop_that_crashed_is_a_fault_of_the_program_unless_one_stands(
     supervisor._reports.close(exit_code, "")
 
 
-def test_without_room_in_shared_memory_a_run_ends_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_room_in_shared_memory_a_run_ends_with_a_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail_fallocate(fd: int, offset: int, length: int) -> None:
         raise OSError(28, "No space left on device")
 

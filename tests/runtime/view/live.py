@@ -1,4 +1,4 @@
-"""A run as it looks from outside: its folder and its shared memory, with a telemetry that the test turns itself."""
+"""A run as seen from outside: its folder and its shared memory, with a telemetry driven by the test."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FIGURES = ProcessFigures(
 
 
 class LiveRun:
-    """A context; ``shm`` is a folder of the test's own."""
+    """Context manager; ``shm`` is a folder of the test."""
 
     def __init__(self, folder: Path, shm: Path, config: RunConfig = PENDULUM) -> None:
         self.folder, self.shm, self.config = folder, shm, config
@@ -57,7 +57,7 @@ class LiveRun:
         announce(shm, folder)
 
     def make_telemetry(self) -> Telemetry:
-        """What a replay process opens."""
+        """Shared memory as opened by a replay process."""
         telemetry = open_telemetry(
             self.shm, self.layout, self.memory.storage, lambda: self.figures, lockstep=self.config.lockstep
         )
@@ -78,7 +78,7 @@ class LiveRun:
         self._ring_segment.close()
 
     def push(self, records: Records) -> None:
-        """Write records as the loop does, and tally them as the replay process does."""
+        """Write records like the loop, and tally them like the replay process."""
         for row in records:
             self.ring.push(tuple(_flatten(row.tolist()[1:-1])))
         self.telemetry.add(records)

@@ -22,7 +22,7 @@ def row(episode: int, kind: str = "train", steps: int = 200) -> str:
     return f"{episode},{kind},{steps},-1.0,-0.5,{0.1 * episode},0.25,2,1,9,7\n"
 
 
-def test_a_run_is_found_attached_and_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_found_attached_and_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with LiveRun(tmp_path / "run", tmp_path / "shm") as live:
         monkeypatch.setattr(module, "find_running", lambda folder: live.running)
         view = RunView(live.folder, live.config)
@@ -39,7 +39,7 @@ def test_a_run_is_found_attached_and_let_go(tmp_path: Path, monkeypatch: pytest.
         assert view.running is None
 
 
-def test_files_are_read_as_they_grow_and_anew_after_a_rewind(tmp_path: Path) -> None:
+def test_files_are_read_as_they_grow_and_reread_after_a_rewind(tmp_path: Path) -> None:
     view = RunView(tmp_path, PENDULUM)
     assert (view.episodes(), view.events()) == ([], [])
     with (tmp_path / "episodes.csv").open("w") as file:
@@ -53,7 +53,7 @@ def test_files_are_read_as_they_grow_and_anew_after_a_rewind(tmp_path: Path) -> 
     assert len(view.episodes()) == 2
 
 
-def test_a_folder_is_read_at_once_and_what_is_damaged_left_out(tmp_path: Path) -> None:
+def test_a_folder_is_read_at_once_and_damaged_files_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "episodes.csv").write_text(
         CSV_HEADER + row(1) + row(1, "eval") + row(2, steps=0) + "3,train,2\n" + row(4)
     )
@@ -75,13 +75,13 @@ def test_a_folder_is_read_at_once_and_what_is_damaged_left_out(tmp_path: Path) -
     assert run.timing["tick"].percentile_us(99) == pytest.approx(2.0 ** (82 / 8) / 1000, rel=1e-3)
 
 
-def test_why_there_is_no_memory_is_said(tmp_path: Path) -> None:
+def test_the_reason_for_a_missing_memory_is_given(tmp_path: Path) -> None:
     view = RunView(tmp_path, PENDULUM)
     assert view.memory() == "it has no checkpoint"
     assert view.memory(max_bytes=1000) == "it is too large to restore"
 
 
-def test_ticks_are_added_up_by_word_and_episode() -> None:
+def test_ticks_are_summed_by_word_and_episode() -> None:
     events = [
         Event(0.0, "tick", {"rule": "envelope", "episode": 2, "count": 3, "missed": 0}),
         Event(0.0, "tick", {"rule": "envelope", "episode": 2, "missed": 0}),

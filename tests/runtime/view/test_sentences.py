@@ -15,7 +15,7 @@ def summarise_event(**event: object) -> tuple[str, str, str] | None:
     return None if summary is None else (summary.what, summary.level, summary.text)
 
 
-def test_what_the_shield_did_is_said_in_words() -> None:
+def test_shield_interventions_are_described_in_words() -> None:
     summary = summarise_event(kind="tick", episode=4, tick=99, rule="predicted", missed=0, fault=0)
     text = "episode 4, tick 99: the command would have left the safe set; the fallback took over"
     assert summary == ("safety", "warn", text)
@@ -26,7 +26,7 @@ def test_missed_ticks_name_their_cause() -> None:
     assert summary == ("timing", "warn", "episode 1, tick 2: 3 missed because of the machine")
 
 
-def test_a_fault_is_told_with_its_cause_and_hint_and_so_is_its_end() -> None:
+def test_a_fault_is_reported_with_its_cause_and_hint_and_so_is_its_end() -> None:
     fault = {"kind": "transition", "before": "running", "state": "fault", "fault": "lease", "detail": ""}
     assert summarise_event(**fault, cause="late", hint="look") == ("safety", "bad", "fault: late; look")
     assert summarise_event(**fault, message="running -> fault") == ("safety", "bad", "fault: running -> fault")
@@ -47,7 +47,7 @@ def test_a_fault_is_told_with_its_cause_and_hint_and_so_is_its_end() -> None:
         ({"kind": "something_new"}, "something new"),
     ],
 )
-def test_events_are_told_in_a_few_words(event: dict[str, object], text: str) -> None:
+def test_events_are_described_in_a_few_words(event: dict[str, object], text: str) -> None:
     summary = summarise_event(**event)
     assert summary is not None
     assert summary[2] == text
@@ -61,24 +61,24 @@ def test_events_are_told_in_a_few_words(event: dict[str, object], text: str) -> 
         {"kind": "policy_admitted"},
     ],
 )
-def test_an_ordinary_episode_is_no_news(event: dict[str, object]) -> None:
+def test_an_ordinary_episode_is_not_news(event: dict[str, object]) -> None:
     assert summarise_event(**event) is None
 
 
 @pytest.mark.parametrize("line", [b"", b"{", b"[1]", b"\xff", b"null", b"[" * 5000])
-def test_lines_that_are_no_events_are_left_out(line: bytes) -> None:
+def test_lines_that_are_not_events_are_left_out(line: bytes) -> None:
     assert parse_event(line) is None
 
 
 @given(
     st.dictionaries(st.sampled_from(["policy", "reason", "missed", "rule", "state", "message"]), st.text(max_size=8))
 )
-def test_no_event_is_too_odd_for_it(fields: dict[str, str]) -> None:
+def test_no_event_is_too_odd_to_describe(fields: dict[str, str]) -> None:
     for kind in ("tick", "transition", "policy_refused", "fault", "stop", "ended", "event"):
         event_text(Event(0.0, kind, fields))
 
 
-def test_control_characters_do_not_pass() -> None:
+def test_control_characters_are_removed() -> None:
     summary = summarise_event(kind="warning", message="\x1b[31mred")
     assert summary is not None
     assert "\x1b" not in summary[2]

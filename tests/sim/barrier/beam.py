@@ -1,4 +1,4 @@
-"""A ball on a beam, in YAML alone, and small tables of it."""
+"""A ball on a beam, in YAML only, and small tables for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a table is made for: another rig, task, rate, limits or plant is refused, and so is a plant beyond it."""
+"""Purpose of a table: another rig, task, rate, limits or plant is refused, and so is a plant beyond it."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def problem(folder: Path, *overrides: str) -> str:
         ("plant", "device.twin.plant.A=[[0, 1], [0, -0.61]]"),
     ],
 )
-def test_a_table_of_something_else_is_refused_by_name(bench: Path, part: str, change: str) -> None:
+def test_a_table_for_something_else_is_refused_by_name(bench: Path, part: str, change: str) -> None:
     with_table(bench)
     assert f"computed for another {part}: compute it again with `onrig safety CONFIG --barrier`" in problem(
         bench, change
     )
 
 
-def test_an_identification_whose_table_must_be_computed_again_is_not_unpredictable(bench: Path) -> None:
+def test_an_identification_whose_table_must_be_recomputed_is_not_unpredictable(bench: Path) -> None:
     with_table(bench)
     config = load_for_rig(str(bench / "beam.yaml"))
     narrow = {"uncertainty": {"A_velocity_velocity": [0.5, 0.7], "B_velocity_tilt": [6.5, 7.5]}}
@@ -61,7 +61,7 @@ def test_an_identification_whose_table_must_be_computed_again_is_not_unpredictab
     assert "computed for another plant: compute it again" in found.settings[0]
 
 
-def test_a_table_of_a_plant_whose_code_was_edited_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_for_a_plant_with_edited_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, found = tmp_path / "beam", []
     shutil.copytree(Path(__file__).parents[3] / "docs/examples/beam", folder)
     plant = folder / "plant.py"
@@ -76,7 +76,7 @@ def test_a_table_of_a_plant_whose_code_was_edited_is_refused(tmp_path: Path, mon
     assert {name for name in found[0] if found[0][name] != found[1][name]} == {"plant"}
 
 
-def test_a_table_that_fits_is_accepted_and_its_hash_is_recorded(bench: Path) -> None:
+def test_a_matching_table_is_accepted_and_its_hash_is_recorded(bench: Path) -> None:
     with_table(bench)
     config = load_for_rig(str(bench / "beam.yaml"), ["episodes=3", "seed=4"])
     box = config.limits.predicted
@@ -137,7 +137,7 @@ def test_a_table_that_changed_after_the_configuration_was_read_is_refused(bench:
         ("limits.predicted.plant_delay_us=1001", "expected 0 to 1000 us (late_us), got 1001"),
     ],
 )
-def test_settings_that_no_table_has_are_refused(bench: Path, change: str, said: str) -> None:
+def test_settings_without_a_matching_table_are_refused(bench: Path, change: str, said: str) -> None:
     with_table(bench)
     assert said in problem(bench, change)
 
@@ -177,7 +177,7 @@ def test_a_device_on_a_port_keeps_the_plant_of_the_twin(bench: Path) -> None:
     assert "needs the plant" in str([*plant_problems(lost, lost.limits.predicted)])  # type: ignore[arg-type]
 
 
-def test_plants_are_drawn_from_their_intervals_alone(bench: Path) -> None:
+def test_plants_are_drawn_only_from_their_intervals(bench: Path) -> None:
     config, box = beam(bench)
     draw = draw_plants(config, box, 500, np.random.default_rng(0), includes_corners=False)
     for name, (low, high) in box.uncertainty.items():

@@ -1,4 +1,4 @@
-"""One-step residuals: plants that a promise covers explain every measurement, others do not."""
+"""One-step residuals: plants covered by a promise explain every measurement, others do not."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_sampled_promise_is_two_sided(bench: Path, factor: float, beyond: bool
     assert share > 0.5 if beyond else share == 0.0
 
 
-def test_a_switch_within_the_period_is_followed(bench: Path) -> None:
+def test_a_switch_within_the_period_is_taken_into_account(bench: Path) -> None:
     config, box = beam(bench)
     check = OneStepCheck(config, box)
     zero, full = np.zeros((1, 1)), np.full((1, 1), 0.2)

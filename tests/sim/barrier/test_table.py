@@ -1,4 +1,4 @@
-"""The table of a sampled barrier: what it covers, and that it judges as the simulation does."""
+"""The table of a sampled barrier: what it covers, and that its judgements match the simulation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.sim.barrier.beam import beam, computed, with_table
 
 
 @given(st.lists(st.floats(-40, 40), min_size=1, max_size=8))
-def test_the_batched_fallback_is_that_of_the_tick(velocities: list[float]) -> None:
+def test_the_batched_fallback_equals_that_of_the_tick(velocities: list[float]) -> None:
     seen = np.array([[0.0] * len(velocities), velocities])
     for low, high in ((-3.0, 3.0), (-0.5, 1.0)):
         for fallback in (Damp(actuator="voltage", observation="velocity", full_at=2.0), SafeOutput()):
@@ -32,7 +32,7 @@ def test_the_batched_fallback_is_that_of_the_tick(velocities: list[float]) -> No
             assert many[0].tolist() == pytest.approx(one)
 
 
-def test_a_rig_at_rest_in_the_middle_is_safe_and_one_that_runs_for_the_end_is_not(bench: Path) -> None:
+def test_a_rig_at_rest_in_the_middle_is_safe_and_one_that_runs_towards_the_end_is_not(bench: Path) -> None:
     header, values = computed(bench)
     table = Grid(header.axes, values)
 
@@ -46,7 +46,7 @@ def test_a_rig_at_rest_in_the_middle_is_safe_and_one_that_runs_for_the_end_is_no
     assert table.at(np.array([[0.5], [0.0], [0.0]]))[0] == FLOOR, "beyond the table nothing is known"
 
 
-def test_interpolation_is_exact_for_what_is_linear(bench: Path) -> None:
+def test_interpolation_is_exact_for_linear_functions(bench: Path) -> None:
     header, _ = computed(bench)
     points = Grid(header.axes, np.zeros(0, np.float32)).points(0, header.points * header.commands[0].nodes)
     values = (1.0 + 2.0 * points[0] - points[1] + 0.5 * points[2]).astype(np.float32)
@@ -58,7 +58,7 @@ def test_interpolation_is_exact_for_what_is_linear(bench: Path) -> None:
 
 @settings(max_examples=100)
 @given(st.floats(-0.45, 0.45), st.floats(-0.7, 0.7), st.floats(-0.2, 0.2))
-def test_the_tick_interpolates_as_the_computation_does(position: float, velocity: float, tilt: float) -> None:
+def test_the_tick_interpolates_like_the_computation(position: float, velocity: float, tilt: float) -> None:
     config, box = with_table(SHARED[0])
     barrier = box.barrier()
     prediction = box.prediction(config.limits.context(config.rig, 0.02))
@@ -83,7 +83,7 @@ def _share(bench: Path) -> None:
     with_table(bench)
 
 
-def test_no_number_is_judged_as_outside(bench: Path) -> None:
+def test_nan_is_judged_as_outside(bench: Path) -> None:
     config, box = with_table(bench)
     prediction = box.prediction(config.limits.context(config.rig, 0.02))
     for odd in itertools.product((np.nan, np.inf, -np.inf, 0.0), repeat=2):
@@ -117,7 +117,7 @@ def test_a_delay_behind_the_device_lets_the_last_command_of_a_dead_host_act_long
     assert at_once.hold_during_delay(held, tilt)[0][1] == pytest.approx(held[1])
 
 
-def test_a_command_that_passes_may_be_followed_by_the_safe_output_at_any_sample(bench: Path) -> None:
+def test_an_accepted_command_may_be_followed_by_the_safe_output_at_any_sample(bench: Path) -> None:
     config, box = beam(bench)
     header, values = computed(bench)
     lows, highs = (np.array([getattr(axis, end) for axis in header.axes])[:, None] for end in ("low", "high"))
@@ -149,7 +149,7 @@ def test_workers_compute_the_same_table(bench: Path) -> None:
     assert told[-1] == pytest.approx(1.0)
 
 
-def test_plants_that_were_dropped_do_not_change_the_others(bench: Path) -> None:
+def test_dropped_plants_do_not_change_the_others(bench: Path) -> None:
     config, box = beam(bench)
     draw = draw_plants(config, box, 6, np.random.default_rng(1), includes_corners=True)
     shared = SharedSetup.from_config(config, box)
@@ -161,7 +161,7 @@ def test_plants_that_were_dropped_do_not_change_the_others(bench: Path) -> None:
         assert alone.coast_margin(alone.states_of(starts[:, [i]]), 100)[0] == pytest.approx(together[i])
 
 
-def test_losses_never_last_for_a_lease(bench: Path) -> None:
+def test_losses_never_last_for_a_full_lease(bench: Path) -> None:
     config, box = beam(bench)
     draw = draw_plants(config, box, 200, np.random.default_rng(0), includes_corners=False)
     lease = config.rig.lease_periods

@@ -13,7 +13,7 @@ from tests.sim.baselines.models import ALL, MAGMAN, PENDULUM
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_it_never_earns_less_and_says_what_the_plant_gives(name: str) -> None:
+def test_it_never_earns_less_and_reports_what_the_plant_gives(name: str) -> None:
     model = msgspec.structs.replace(ALL[name], steps=20)
     rough = look_ahead(model, induce(model, Grid((16, 17), 5)))
     better = polish(model, rough, passes=3)
@@ -33,7 +33,7 @@ def test_it_recovers_most_of_what_disturbed_actions_lost() -> None:
     assert polish(model, worse, passes=6).mean_reward > worse.mean_reward + 0.5 * lost
 
 
-def test_without_passes_the_trajectory_stays() -> None:
+def test_without_passes_the_trajectory_is_unchanged() -> None:
     model = msgspec.structs.replace(MAGMAN, steps=5)
     still = run(model, np.zeros((5, 4)))
     assert polish(model, still, passes=0) is still

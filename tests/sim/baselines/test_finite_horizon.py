@@ -67,7 +67,7 @@ def test_over_a_few_steps_it_finds_what_trying_everything_finds(model: TaskModel
     assert look_ahead(short, induction).mean_reward >= best - 1e-3 * abs(best)
 
 
-def test_actions_run_earn_what_the_model_says() -> None:
+def test_actions_earn_what_the_model_predicts() -> None:
     short = shortened(PENDULUM, 3)
     ran = run(short, np.array([[3.0], [-1.0], [0.0]]))
     state, total = short.start, 0.0
@@ -93,7 +93,7 @@ def test_the_levels_of_several_free_actuators_join_the_strongest_pulls_through_r
     assert (np.diff(speed[:5]) > 0.0).all()
 
 
-def test_actuators_that_cost_are_levelled_as_for_fuzzy_q_iteration() -> None:
+def test_actuators_with_a_cost_are_levelled_as_for_fuzzy_q_iteration() -> None:
     paid = with_task(MAGMAN, reward=msgspec.structs.replace(MAGMAN.task.reward, action_weights={"current_1": 1.0}))
     assert np.array_equal(candidate_actions(paid, paid.start[None], 5)[0], discrete_actions(paid, 5))
 

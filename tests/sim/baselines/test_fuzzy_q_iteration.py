@@ -1,4 +1,4 @@
-"""Fuzzy Q-iteration: a contraction to the fixed point, and policies that beat the random one."""
+"""Fuzzy Q-iteration: a contraction to the fixed point, and policies better than the random one."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_update_contracts_by_gamma() -> None:
     assert shifted == pytest.approx(np.full(backup.shape, GAMMA))
 
 
-def test_the_update_is_the_formula_term_by_term() -> None:
+def test_the_update_equals_the_formula_term_by_term() -> None:
     partition = partition_for(MAGMAN, (5, 5))
     actions = discrete_actions(MAGMAN, 3)
     backup = Backup(MAGMAN, partition, actions, 0.9)
@@ -73,7 +73,7 @@ def test_the_update_is_the_formula_term_by_term() -> None:
         assert following[i, j] == pytest.approx(reward[0] + 0.9 * max(values))
 
 
-def test_iteration_ends_at_the_fixed_point_and_as_soon_as_it_may() -> None:
+def test_iteration_ends_at_the_fixed_point_and_as_soon_as_possible() -> None:
     solution = solve(PENDULUM, TINY["pendulum"])
     backup = Backup(PENDULUM, solution.partition, solution.actions)
     theta = np.zeros(backup.shape)
@@ -96,7 +96,7 @@ def test_the_unit_of_the_reward_does_not_matter() -> None:
     assert (other.theta.argmax(axis=1) == one.theta.argmax(axis=1)).mean() > 0.95
 
 
-def test_the_result_is_the_same_every_time() -> None:
+def test_the_result_is_reproducible() -> None:
     one, other = (solve(MAGMAN, TINY["magman"]) for _ in range(2))
     assert np.array_equal(one.theta, other.theta)
     assert mean_rewards(MAGMAN, one) == mean_rewards(MAGMAN, other)
@@ -140,7 +140,7 @@ PARTITION = partition_for(PENDULUM, (8, 7))
 
 @settings(max_examples=60)
 @given(st.floats(-50, 50), st.floats(-200, 200))
-def test_weights_are_none_negative_and_sum_to_one(angle: float, velocity: float) -> None:
+def test_weights_are_non_negative_and_sum_to_one(angle: float, velocity: float) -> None:
     index, weight = PARTITION.memberships(np.array([[angle, velocity]]))
     assert weight.min() >= 0.0
     assert weight.sum() == pytest.approx(1.0, abs=1e-12)
@@ -148,7 +148,7 @@ def test_weights_are_none_negative_and_sum_to_one(angle: float, velocity: float)
     assert index.max() < 8 * 7
 
 
-def test_a_node_belongs_to_itself_alone() -> None:
+def test_the_weight_of_a_node_is_its_own_alone() -> None:
     for partition in (PARTITION, partition_for(MAGMAN, (7, 5))):
         nodes = partition.nodes()
         index, weight = partition.memberships(nodes)
@@ -168,7 +168,7 @@ def test_a_bilinear_function_is_interpolated_exactly() -> None:
     assert (weight * f(partition.nodes())[index]).sum(axis=1) == pytest.approx(f(x))
 
 
-def test_beyond_the_nodes_the_outermost_holds() -> None:
+def test_beyond_the_nodes_the_outermost_value_applies() -> None:
     lower, upper, share = dense_axis(-2.0, 2.0, 0.0, 5).memberships(np.array([-9.0, 9.0]))
     assert lower[0] == 0
     assert share[0] == 0.0
@@ -178,7 +178,7 @@ def test_beyond_the_nodes_the_outermost_holds() -> None:
 
 @settings(max_examples=60)
 @given(st.floats(-math.pi, math.pi), st.integers(-2, 2))
-def test_an_angle_is_the_same_after_whole_turns(angle: float, turns: int) -> None:
+def test_an_angle_is_the_same_after_complete_turns(angle: float, turns: int) -> None:
     axis = periodic_axis(math.pi, 8)
     values = np.random.default_rng(0).normal(size=8)
 
@@ -189,7 +189,7 @@ def test_an_angle_is_the_same_after_whole_turns(angle: float, turns: int) -> Non
     assert value(angle + 2 * math.pi * turns) == pytest.approx(value(angle), abs=1e-9)
 
 
-def test_between_the_last_node_and_the_first_of_a_turn_both_count() -> None:
+def test_between_the_last_and_the_first_node_of_a_turn_both_count() -> None:
     axis = Axis(np.array([0.0, 1.0, 4.0]), 2 * math.pi)
     lower, upper, share = axis.memberships(np.array([4.0 + 0.25 * (2 * math.pi - 4.0)]))
     assert (int(lower[0]), int(upper[0])) == (2, 0)
@@ -210,7 +210,7 @@ def test_nodes_are_densest_at_the_target_and_one_lies_on_it() -> None:
         assert (np.diff(gaps[at:]) > 0).all()
 
 
-def test_nodes_span_the_range_in_the_number_asked_for() -> None:
+def test_nodes_span_the_range_in_the_requested_number() -> None:
     axis = dense_axis(-0.4, 0.4, 0.1, 9)
     assert (len(axis.nodes), axis.nodes[0], axis.nodes[-1]) == (9, pytest.approx(-0.4), pytest.approx(0.4))
     turn = periodic_axis(0.0, 10)
@@ -219,7 +219,7 @@ def test_nodes_span_the_range_in_the_number_asked_for() -> None:
 
 
 @pytest.mark.parametrize(("around", "nodes"), [(0.0, 2), (2.0, 9), (-1.0, 9)])
-def test_an_axis_that_cannot_be_is_refused(around: float, nodes: int) -> None:
+def test_an_impossible_axis_is_refused(around: float, nodes: int) -> None:
     with pytest.raises(ValueError, match="at least 3 nodes"):
         dense_axis(-1.0, 1.0, around, nodes)
 

@@ -1,4 +1,4 @@
-"""The cache of the yardsticks: a hit equals a fresh result, and every relevant change makes a new entry."""
+"""The cache of the references: a hit equals a fresh result, and every relevant change makes a new entry."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_hit_equals_a_fresh_result_and_computes_nothing(tmp_path: Path, monkey
     assert (fuzzy_baseline(PENDULUM, TINY, tmp_path), random_baseline(PENDULUM, tmp_path, 10)) == fresh
 
 
-def test_the_optimum_is_kept_too_and_polishing_takes_nothing_away(
+def test_the_optimum_is_also_cached_and_polishing_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short = msgspec.structs.replace(PENDULUM, steps=10)
@@ -49,7 +49,7 @@ def test_the_optimum_is_kept_too_and_polishing_takes_nothing_away(
     assert entries(tmp_path) == 1
 
 
-def test_what_a_result_depends_on_makes_another_entry(tmp_path: Path) -> None:
+def test_everything_that_a_result_depends_on_gives_another_entry(tmp_path: Path) -> None:
     heavier = msgspec.structs.replace(PENDULUM, plant=Pendulum(mass=0.06))
     cheaper = with_task(PENDULUM, reward=msgspec.structs.replace(PENDULUM.task.reward, action_weights={"voltage": 5.0}))
     shorter = msgspec.structs.replace(PENDULUM, steps=100)
@@ -60,14 +60,14 @@ def test_what_a_result_depends_on_makes_another_entry(tmp_path: Path) -> None:
     assert entries(tmp_path) == 6
 
 
-def test_names_and_yardsticks_of_the_task_do_not(tmp_path: Path) -> None:
+def test_names_and_references_of_the_task_share_an_entry(tmp_path: Path) -> None:
     random_baseline(PENDULUM, tmp_path, 3)
     random_baseline(with_task(PENDULUM, name="x", normalization=Normalization(-2.0, -1.0)), tmp_path, 3)
     assert entries(tmp_path) == 1
 
 
 @pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 no archive", b"not a file of numpy"])
-def test_a_damaged_entry_is_written_anew(damage: bytes, tmp_path: Path) -> None:
+def test_a_damaged_entry_is_rewritten(damage: bytes, tmp_path: Path) -> None:
     fresh = random_baseline(PENDULUM, tmp_path, 3)
     (file,) = tmp_path.iterdir()
     whole = file.read_bytes()
@@ -78,13 +78,13 @@ def test_a_damaged_entry_is_written_anew(damage: bytes, tmp_path: Path) -> None:
     assert entries(tmp_path) == 1
 
 
-def test_without_a_folder_to_write_to_the_result_is_still_there(tmp_path: Path) -> None:
+def test_without_a_writable_folder_the_result_is_still_returned(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
     assert random_baseline(PENDULUM, blocked / "below", 3) == random_baseline(PENDULUM, tmp_path / "there", 3)
 
 
-def test_the_cache_lies_where_xdg_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_is_in_the_xdg_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder() == tmp_path / "onrig" / "baselines"
     monkeypatch.setenv("XDG_CACHE_HOME", "not/absolute")
@@ -92,7 +92,7 @@ def test_the_cache_lies_where_xdg_says(tmp_path: Path, monkeypatch: pytest.Monke
     assert cache_folder() == tmp_path / ".cache" / "onrig" / "baselines"
 
 
-def test_fine_grids_go_on_where_coarse_ones_end() -> None:
+def test_fine_grids_continue_where_coarse_ones_end() -> None:
     for model in (PENDULUM, MAGMAN):
         for ladder in (grids_for, horizon_grids_for):
             coarse, fine = ladder(model, "coarse"), ladder(model, "fine")
@@ -110,7 +110,7 @@ class Mine(Alive, frozen=True, tag="mine"):
 """
 
 
-def test_a_changed_reward_term_of_somebody_else_makes_another_entry(tmp_path: Path) -> None:
+def test_a_changed_third_party_reward_term_gives_another_entry(tmp_path: Path) -> None:
     folder = tmp_path / "cache"
     reward = PENDULUM.task.reward
     for n, text in enumerate((TERM, TERM + "\nCHANGED = True\n", TERM), 1):

@@ -1,4 +1,4 @@
-"""The sampling controller: seeds, terminations, and what it earns against the finite-horizon optimum."""
+"""The sampling controller: seeds, terminations, and its reward compared with the finite-horizon optimum."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def test_it_earns_more_than_random_actions_with_several_actuators() -> None:
 
 
 @pytest.mark.parametrize(("cut_off_reward", "ends"), [(-1e4, False), (0.0, True)])
-def test_it_ends_an_episode_early_only_where_that_pays(cut_off_reward: float, ends: bool) -> None:
+def test_it_ends_an_episode_early_only_if_that_pays(cut_off_reward: float, ends: bool) -> None:
     model = msgspec.structs.replace(with_task(PENDULUM, terminate={"velocity": (-0.8, 0.8)}), steps=15)
     played = play_episodes(model, Effort(48, 10, 2), cut_off_reward, model.draw(2))
     assert (played.n_steps < 15).tolist() == [ends, ends]
 
 
-def test_it_knows_where_an_episode_starts_and_what_its_targets_will_be() -> None:
+def test_it_knows_the_start_and_the_future_targets_of_an_episode() -> None:
     velocity = {"kind": "distance", "observation": "velocity", "target": "wanted", "weight": 1}
     run = load_run(
         "pendulum",
@@ -57,7 +57,7 @@ def test_it_knows_where_an_episode_starts_and_what_its_targets_will_be() -> None
 
 
 def optimum(model: TaskModel) -> float:
-    """Mean reward per step of the finite-horizon optimum, from below; solved once, in minutes."""
+    """Lower bound on the mean reward per step of the finite-horizon optimum; solved once, in minutes."""
     grid = horizon_grids_for(model, "fine")[0]
     return optimum_baseline(model, grid, cache_folder()).polished
 

@@ -1,4 +1,4 @@
-"""The exact model of a task, against the twin's own step and the tick's own reward."""
+"""The exact model of a task, compared with the twin's step and the tick's reward."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.sim.baselines.models import ALL, MAGMAN, PENDULUM, with_task
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_batch_advances_as_single_systems_do_and_earns_what_the_tick_says(name: str) -> None:
+def test_a_batch_advances_like_single_systems_and_earns_the_rewards_of_the_tick(name: str) -> None:
     model = ALL[name]
     rng = np.random.default_rng(1)
     low = np.array([o.low for o in model.rig.observations])
@@ -33,12 +33,12 @@ def test_the_shipped_tasks_have_a_model() -> None:
     assert all(task_model_problems(m.rig, m.task, m.plant) == [] for m in ALL.values())
 
 
-def test_a_rig_that_sees_its_command_has_none() -> None:
+def test_a_rig_that_observes_its_command_has_no_model() -> None:
     sees = msgspec.structs.replace(MAGMAN.rig, previous_command=True)
     assert "previous command" in task_model_problems(sees, MAGMAN.task, MAGMAN.plant)[0]
 
 
-def test_what_no_grid_can_be_laid_over_is_told() -> None:
+def test_a_task_without_a_grid_is_reported() -> None:
     assert all(grid_problems(m.rig, m.task, m.plant) == [] for m in ALL.values())
     ends = with_task(PENDULUM, terminate={"velocity": (-20.0, 20.0)})
     assert grid_problems(ends.rig, ends.task, ends.plant) == ["the task terminates"]
@@ -58,14 +58,14 @@ def test_what_no_grid_can_be_laid_over_is_told() -> None:
 def test_it_is_the_random_reward_of_the_task_within_its_error(name: str) -> None:
     model = ALL[name]
     estimate = random_reward(model, episodes=1000)
-    # The rounding of the task's own figure, and its Monte Carlo error, which cannot have been smaller than ours at 1e4.
+    # The rounding of the task's figure, and its Monte Carlo error, which was at least ours at 1e4.
     n = model.task.normalization
     assert n is not None
     slack = 0.02 * abs(n.random_reward) / 100
     assert abs(estimate.mean - n.random_reward) < 4 * estimate.standard_error + slack
 
 
-def test_the_same_seed_gives_the_same_figure_and_another_seed_another() -> None:
+def test_the_same_seed_gives_the_same_figure_and_another_seed_another_one() -> None:
     assert random_reward(PENDULUM, 20, seed=3) == random_reward(PENDULUM, 20, seed=3)
     assert random_reward(PENDULUM, 20, seed=3) != random_reward(PENDULUM, 20, seed=4)
 
@@ -82,7 +82,7 @@ def test_one_episode_has_no_standard_error() -> None:
         random_reward(PENDULUM, 1)
 
 
-def test_of_a_task_that_terminates_it_is_the_mean_over_the_steps_lived() -> None:
+def test_for_a_terminating_task_it_is_the_mean_over_the_steps_lived() -> None:
     model = with_task(PENDULUM, terminate={"velocity": (-3.0, 3.0)})
     rng, states = np.random.default_rng(0), np.tile(model.start, (200, 1))
     total, n_steps, alive = 0.0, 0, np.ones(200, bool)
@@ -97,7 +97,7 @@ def test_of_a_task_that_terminates_it_is_the_mean_over_the_steps_lived() -> None
     assert 0.0 < found.standard_error < 0.05 * abs(found.mean)
 
 
-def test_steps_that_a_termination_cut_off_count_as_in_normalised_scores() -> None:
+def test_steps_cut_off_by_a_termination_count_as_in_normalised_scores() -> None:
     ended = Episodes(np.array([-40.0, -30.0]), np.array([10.0, 20.0]))
     assert ended.mean_rewards(20, -5.0).mean() == pytest.approx(0.5 * ((-40.0 - 50.0) / 20 - 30.0 / 20))
     punished = with_task(PENDULUM, reward=msgspec.structs.replace(PENDULUM.task.reward, terminal=-500.0))

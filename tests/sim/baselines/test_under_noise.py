@@ -16,7 +16,7 @@ def solution() -> Solution:
     return solve(SHORT, Grid((12, 13), 3))
 
 
-def test_without_noise_it_is_the_controller_s_score(solution: Solution) -> None:
+def test_without_noise_it_is_the_controllers_score(solution: Solution) -> None:
     found = best_under_noise(SHORT, solution, np.zeros(3), episodes=2, repetitions=2)
     assert found.mean == pytest.approx(mean_rewards(SHORT, solution).interpolated, rel=1e-12)
     assert found.standard_error == 0.0
@@ -29,7 +29,7 @@ def test_the_best_of_more_episodes_is_better(solution: Solution) -> None:
     assert best(1) < best(30)
 
 
-def test_each_repetition_has_noise_of_its_own_and_a_seed_repeats_it(solution: Solution) -> None:
+def test_each_repetition_has_its_own_noise_and_a_seed_reproduces_it(solution: Solution) -> None:
     def found(seed: int) -> tuple[float, float]:
         return best_under_noise(SHORT, solution, np.full(3, 0.1), episodes=4, repetitions=3, seed=seed)
 
@@ -38,7 +38,7 @@ def test_each_repetition_has_noise_of_its_own_and_a_seed_repeats_it(solution: So
 
 
 def test_noise_is_in_normalised_units_of_each_signal() -> None:
-    """The action's noise alone, where the policy gives nothing: the reward of the action is what is drawn."""
+    """Only the action's noise, where the policy returns zero: the action is what is drawn."""
     still = Solution(*solve(msgspec.structs.replace(MAGMAN, steps=1), Grid((5, 5), 3)))
     still = still._replace(theta=np.zeros_like(still.theta), actions=np.zeros_like(still.actions))
     weights = {a.name: 1.0 for a in MAGMAN.rig.actuators}

@@ -40,7 +40,7 @@ def chirped(share: float = 1.0, reach: float = 3.0) -> Commands:
 def record(
     options: TwinOptions, periods: int, commands: Commands, rig: Rig = RIG, late_us: int | None = None
 ) -> Stretch:
-    """Drive a twin; with ``late_us`` each command arrives so late in its period, else at once (lockstep)."""
+    """Drive a twin; with ``late_us`` each command arrives that late in its period, otherwise at once (lockstep)."""
     start = dict.fromkeys(options.plant.state_names, 0.0)
     device = TwinDevice(rig, options, start, time_scale=0.0 if late_us is None else 1.0)
     states, layout = m.StateLayout(len(rig.sensors), len(rig.actuators)), m.CommandLayout(len(rig.actuators))

@@ -19,7 +19,7 @@ TRUE = Magman(c1=6.5e-10, delay_s=0.01)
 
 
 def to_and_fro(k: int) -> tuple[float, ...]:
-    """The first coil and the second in turn."""
+    """The first and the second coil in turn."""
     first = k % 40 < 20
     return (0.2 if first else 0.0, 0.0 if first else 0.2, 0.0, 0.0)
 
@@ -30,14 +30,14 @@ def rolled() -> Stretch:
 
 
 @pytest.mark.parametrize("signs", [(1, 1), (-1, -1), (1, -1), (-1, 1)])
-def test_coils_that_stand_where_they_stand_tell_the_sensors_signs(rolled: Stretch, signs: tuple[int, int]) -> None:
+def test_stationary_coils_determine_the_signs_of_the_sensors(rolled: Stretch, signs: tuple[int, int]) -> None:
     found = connection_of(Magman(), RIG, [rolled._replace(readings=rolled.readings * np.array(signs))])
     assert found.signs == (signs, (1, 1, 1, 1))
     assert found.is_certain
     assert not found.is_mirrored
 
 
-def test_a_touch_is_left_out(rolled: Stretch) -> None:
+def test_windows_with_an_external_push_are_left_out(rolled: Stretch) -> None:
     pushed = rolled.readings.copy()
     pushed[200:205, 0] += 0.004
     found = identify(Magman(), RIG, [rolled._replace(readings=pushed)])
@@ -46,7 +46,7 @@ def test_a_touch_is_left_out(rolled: Stretch) -> None:
     assert abs(found.fit.coordinates[at] - np.log(TRUE.lumped["pull_m6_per_a2_s2"])) < 2 * found.half_widths[at]
 
 
-def test_a_sensor_that_slips_is_refused(rolled: Stretch) -> None:
+def test_a_slipping_sensor_is_refused(rolled: Stretch) -> None:
     slipped = rolled.readings.copy()
     slipped[200:, 0] += 0.004
     with pytest.raises(Implausible, match="does not fit"):

@@ -23,7 +23,7 @@ from tests.sim.twin.bench import RIG
 
 
 class Nameless(Pendulum, frozen=True, tag="nameless"):
-    """A pendulum without lumped parameters: seven declared ones, of which motion shows three combinations."""
+    """A pendulum without lumped parameters: seven declared ones, of which motion determines three combinations."""
 
     @property
     def lumped(self) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def truth_of(plant: Plant, **zeros: float) -> dict[str, float]:
     return {**plant.identifiable, **imperfections, **zeros}
 
 
-def test_the_truth_lies_about_the_intervals(found: Identification) -> None:
+def test_the_intervals_cover_the_truth(found: Identification) -> None:
     missed = missed_by(found, truth_of(TRUE, zero_angle=0.05))
     assert max(missed.values()) < 1.7, missed
     assert np.mean([m < 1 for m in missed.values()]) > 0.7
@@ -63,7 +63,7 @@ def test_the_truth_lies_about_the_intervals(found: Identification) -> None:
     assert found.excluded_windows == 0
 
 
-def test_the_intervals_are_narrow_enough_to_be_of_use(found: Identification) -> None:
+def test_the_intervals_are_narrow_enough_to_be_useful(found: Identification) -> None:
     widths = dict(zip([u.name for u in found.unknowns], found.half_widths, strict=True))
     assert widths["gravity_per_s2"] < 0.01
     assert widths["gain_per_v_s2"] < 0.02
@@ -71,11 +71,11 @@ def test_the_intervals_are_narrow_enough_to_be_of_use(found: Identification) -> 
     assert widths["dead_band"] < 0.03
 
 
-def test_the_sensors_noise_is_told(found: Identification) -> None:
+def test_the_sensor_noise_is_reported(found: Identification) -> None:
     np.testing.assert_allclose(found.noise.alone, [0.002 * np.pi, 0.002 * 30.0], rtol=0.08)
 
 
-def test_all_signs_at_once_cannot_be_known_of_a_pendulum(found: Identification) -> None:
+def test_for_a_pendulum_the_reversal_of_all_signs_cannot_be_detected(found: Identification) -> None:
     assert found.connection.signs == ((1, 1), (1,))
     assert found.connection.is_certain
     assert found.connection.is_mirrored
@@ -89,9 +89,7 @@ def test_all_signs_at_once_cannot_be_known_of_a_pendulum(found: Identification) 
         ((1, -1), (-1,)),
     ],
 )
-def test_what_is_connected_the_other_way_round_is_found(
-    swung: Stretch, turned: tuple[tuple[int, int], tuple[int]]
-) -> None:
+def test_reversed_connections_are_found(swung: Stretch, turned: tuple[tuple[int, int], tuple[int]]) -> None:
     sensors, actuators = turned
     seen = swung._replace(
         readings=swung.readings * np.array(sensors),
@@ -109,7 +107,7 @@ def test_a_zero_anywhere_on_the_circle_is_found() -> None:
     assert missed_by(found, truth_of(TRUE, zero_angle=2.5))["zero_angle"] < 2
 
 
-def test_a_plant_of_somebody_else_s_package_needs_no_more_than_its_declaration() -> None:
+def test_a_third_party_plant_needs_only_its_declaration() -> None:
     plant = Spring(stiffness=52.0, damping=0.8, gain=1.7)
     told = record(TwinOptions(plant=plant, sensor_noise=0.002), 800, chirped(reach=4.0), LINE)
     found = identify(Spring(), LINE, [told])
@@ -132,7 +130,7 @@ def test_a_rig_that_never_moved_is_refused(noise: float) -> None:
         identify(Pendulum(), RIG, [still])
 
 
-def test_what_was_not_excited_keeps_its_initial_value() -> None:
+def test_unexcited_parameters_keep_their_initial_value() -> None:
     """Free swings, after pumping, depend on neither gain, dead band nor delay."""
     plant = Pendulum(mass=0.06, damping=2e-5)
     told = record(TwinOptions(plant=plant, sensor_noise=0.002), 700, lambda k: (3.0 * (-1) ** (k // 32) * (k < 200),))
@@ -145,7 +143,7 @@ def test_what_was_not_excited_keeps_its_initial_value() -> None:
     assert free["gravity_per_s2"]
 
 
-def test_of_seven_declared_parameters_motion_determines_three_combinations(swung: Stretch) -> None:
+def test_motion_determines_three_combinations_of_seven_declared_parameters(swung: Stretch) -> None:
     found = identify(Nameless(), RIG, [swung])
     free = {u.name for u, free in zip(found.unknowns, found.is_free, strict=True) if free}
     declared = set(Nameless().identifiable)
@@ -171,7 +169,7 @@ class Bare(Pendulum, frozen=True, tag="bare"):
 
 
 class Lavish(Nameless, frozen=True, tag="lavish"):
-    """A plant that declares more than are estimated together."""
+    """A plant that declares more parameters than can be estimated together."""
 
     one: float = 1.0
     two: float = 1.0
@@ -181,7 +179,7 @@ class Lavish(Nameless, frozen=True, tag="lavish"):
     six: float = 1.0
 
 
-def test_a_plant_of_no_or_too_many_parameters_is_refused(swung: Stretch) -> None:
+def test_a_plant_with_no_or_too_many_parameters_is_refused(swung: Stretch) -> None:
     with pytest.raises(Implausible, match="declares no parameters to estimate"):
         identify(Bare(), RIG, [swung])
     with pytest.raises(Implausible, match="declares 13 parameters: name up to 12 to estimate in its `separable`"):
@@ -201,6 +199,6 @@ def test_a_linear_plant_is_identified_by_the_entries_of_its_matrices() -> None:
     assert twin["A"][0] == (0.0, 1.0)
 
 
-def test_nothing_recorded_is_refused() -> None:
+def test_an_empty_recording_is_refused() -> None:
     with pytest.raises(ValueError, match="nothing was recorded"):
         identify(Pendulum(), RIG, [])

@@ -18,7 +18,7 @@ def unknown(name: str) -> Any:
     return SimpleNamespace(name=name, value=np.exp, low=0.0, high=1e9)
 
 
-def test_determined_parameters_take_their_intervals_and_the_others_stay(tmp_path: Path) -> None:
+def test_determined_parameters_take_their_intervals_and_the_others_are_unchanged(tmp_path: Path) -> None:
     config, box = beam(tmp_path)
     uncertain = nominal_plant(config, box).identifiable
     found = SimpleNamespace(

@@ -59,7 +59,7 @@ def half(readings: Array) -> Array:
     ],
     ids=["both half", "both flip half-way", "angle's zero drifts"],
 )
-def test_sensors_that_lie_together_contradict_the_plant(
+def test_sensors_that_lie_consistently_contradict_the_plant(
     swung: Stretch, change: Callable[[Array], Array], told: str
 ) -> None:
     with pytest.raises(Implausible) as refused:
@@ -67,7 +67,7 @@ def test_sensors_that_lie_together_contradict_the_plant(
     assert any(re.search(told, line) for line in refused.value.problems), refused.value.problems
 
 
-def test_parameters_far_from_the_first_guess_are_absurd(swung: Stretch) -> None:
+def test_parameters_far_from_the_initial_guess_are_absurd(swung: Stretch) -> None:
     far = Pendulum(mass=0.06, damping=2e-5, resistance=9.5 * 200)
     with pytest.raises(Implausible, match="times the configured"):
         identify(far, RIG, [swung])

@@ -35,7 +35,7 @@ def test_a_stretch_holds_si_values_and_one_period_less_than_samples() -> None:
     np.testing.assert_allclose(told.tau_s, 5e-4)
 
 
-def test_an_angle_goes_on_beyond_a_turn() -> None:
+def test_an_angle_continues_beyond_a_turn() -> None:
     turn = round(2 * np.pi / RESOLUTION)
     (told,) = stretches([step(1, angle=turn // 2 - 3), step(2, angle=-turn // 2 + 3)], RIG, PERIOD_US)
     assert told.readings[1, 0] - told.readings[0, 0] == pytest.approx(6 * RESOLUTION)
@@ -51,14 +51,14 @@ def test_an_angle_goes_on_beyond_a_turn() -> None:
         {"status": 0},
     ],
 )
-def test_it_is_cut_where_the_motion_or_the_record_was_interrupted(broken: dict[str, int]) -> None:
+def test_it_is_split_where_the_motion_or_the_record_was_interrupted(broken: dict[str, int]) -> None:
     steps = [step(k) for k in range(1, 9)]
     steps[3] = msgspec.structs.replace(steps[3], **broken)
     assert max(lengths(steps)) < 8
     assert sum(lengths(steps)) <= 8
 
 
-def test_windows_share_no_sample_and_know_the_commands_before_them() -> None:
+def test_windows_share_no_sample_and_include_the_commands_before_them() -> None:
     n = HISTORY + 12
     count = np.arange(n - 1, dtype=np.float64)[:, None]
     told = Stretch(0.02, np.arange(n, dtype=np.float64)[:, None], count, count + 1, np.zeros(n - 1))
@@ -69,6 +69,6 @@ def test_windows_share_no_sample_and_know_the_commands_before_them() -> None:
     np.testing.assert_array_equal(windows.u_start[1, HISTORY], windows.readings[1, 0])
 
 
-def test_too_short_a_recording_is_refused() -> None:
+def test_a_recording_that_is_too_short_is_refused() -> None:
     with pytest.raises(ValueError, match="frames in a row"):
         windows_of([], 5)

@@ -73,7 +73,7 @@ def result() -> Result:
     return result_of(identified(), Pendulum(), RIG, None, "a test")
 
 
-def test_it_is_read_back_as_it_was_written(result: Result, tmp_path: Path) -> None:
+def test_a_result_is_read_back_as_written(result: Result, tmp_path: Path) -> None:
     write_result(result, tmp_path / "identified.yaml")
     assert read_result(tmp_path / "identified.yaml") == result
 
@@ -84,7 +84,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
         read_result(tmp_path / "other.yaml")
 
 
-def test_the_twin_takes_it(result: Result) -> None:
+def test_the_twin_accepts_it(result: Result) -> None:
     options = msgspec.convert(result.twin, TwinOptions)
     for name in ("gravity_per_s2", "damping_per_s", "gain_per_v_s2"):
         assert options.plant.lumped[name] == pytest.approx(VALUES[name])
@@ -95,12 +95,12 @@ def test_the_twin_takes_it(result: Result) -> None:
     assert options.noise_of("velocity") == 0.0
 
 
-def test_an_imperfection_that_may_as_well_be_none_is_left_out_and_said(result: Result) -> None:
+def test_an_imperfection_that_may_be_zero_is_left_out_and_reported(result: Result) -> None:
     assert "dead_band" not in result.twin["plant"]
     assert any(line.startswith("dead_band: not significantly different from 0") for line in result.not_known)
 
 
-def test_the_shield_answers_for_the_widest_lumped_parameter_and_the_delay(result: Result) -> None:
+def test_the_shield_covers_the_widest_lumped_parameter_and_the_delay(result: Result) -> None:
     assert result.predicted["gravity_per_s2"] == pytest.approx(30.0)
     assert result.predicted["spread"] == pytest.approx(np.ceil(100 * np.expm1(3.2905 * 0.03)) / 100)
     assert 10_300 <= result.predicted["late_us"] <= 10_500
@@ -134,7 +134,7 @@ def test_the_shield_covers_the_width_of_the_coils_as_well_as_their_strength() ->
     assert "c2_spread" not in untold
 
 
-def test_the_shield_covers_a_dead_band_that_is_there_and_none_that_may_not_be(result: Result) -> None:
+def test_the_shield_covers_a_dead_band_that_exists_and_none_that_may_not(result: Result) -> None:
     assert "dead_band" not in result.predicted
     wide = identified()
     at = [u.name for u in wide.unknowns].index("dead_band")
@@ -152,13 +152,13 @@ def test_the_shield_covers_a_dead_band_that_is_there_and_none_that_may_not_be(re
     assert "dead_band" not in result_of(there, Pendulum(), RIG, spring, "a test").predicted
 
 
-def test_an_imperfection_of_the_first_guess_that_was_not_found_is_gone() -> None:
+def test_an_imperfection_of_the_initial_guess_that_was_not_found_is_removed() -> None:
     guess = Pendulum(dead_band=0.3, dry_friction=0.1)
     assert result_of(identified(), guess, RIG, None, "a test").twin["plant"].keys() >= {"dry_friction"}
     assert "dead_band" not in result_of(identified(), guess, RIG, None, "a test").twin["plant"]
 
 
-def test_the_shield_covers_a_sensor_that_is_off(result: Result) -> None:
+def test_the_shield_covers_a_sensor_offset(result: Result) -> None:
     assert "sensor_error" not in result.predicted, "nothing is known of a shield"
     box = PENDULUM.limits.predicted
     assert isinstance(box, PendulumBox)
@@ -189,7 +189,7 @@ def test_the_shield_covers_the_noise_of_an_estimated_velocity(cutoff_hz: float) 
     assert found == pytest.approx(3.0 + 4.0 * np.std(estimates), rel=0.05)
 
 
-def test_a_table_covers_the_delay_the_friction_and_the_sensor_that_is_off() -> None:
+def test_a_table_covers_the_delay_the_friction_and_the_sensor_offset() -> None:
     box = SampledBox(table="none", place="angle", velocity="velocity", uncertainty={"mass": (0.04, 0.06)})
     found = result_of(identified(), Pendulum(), PENDULUM.rig, box, "a test").predicted
     assert found["uncertainty"] == {"mass": [0.04, 0.06], "dry_friction": pytest.approx([0.434, 0.566], abs=1e-3)}
@@ -197,7 +197,7 @@ def test_a_table_covers_the_delay_the_friction_and_the_sensor_that_is_off() -> N
     assert found["sensor_error"]["angle"] > 0.03
 
 
-def test_what_could_not_be_known_is_said() -> None:
+def test_undetermined_parameters_are_reported() -> None:
     told = "\n".join(result_of(identified(free=False), Pendulum(), RIG, None, "a test").not_known)
     assert "All signs at once" in told
     assert "damping_per_s: the recorded signals do not depend on it" in told
@@ -205,7 +205,7 @@ def test_what_could_not_be_known_is_said() -> None:
     assert "inertia, mass, gravity, length" in told
 
 
-def test_samples_are_plants_side_by_side(result: Result) -> None:
+def test_samples_are_plants_in_a_batch(result: Result) -> None:
     drawn = drawn_plants(result, Pendulum())
     gravity = drawn.lumped["gravity_per_s2"]
     assert gravity.shape == (200,)

@@ -19,7 +19,7 @@ NAMES = ("gravity_per_s2", "damping_per_s", "gain_per_v_s2", "dry_friction", "de
 
 
 def moved(found: Identification, by: Array, scale: float = 1.0) -> Identification:
-    """The same estimate with its coordinates moved ``by`` standard deviations, and these scaled."""
+    """The same estimate with its coordinates moved ``by`` standard deviations, which are then scaled."""
     deviations = np.sqrt(np.diag(found.joint.covariance))
     fit = found.fit._replace(coordinates=found.fit.coordinates + by * deviations)
     return found._replace(fit=fit, joint=JointDistribution(scale**2 * found.joint.covariance, found.joint.inflation))
@@ -47,7 +47,7 @@ def test_estimates_are_weighted_by_their_precision() -> None:
         assert sharpened.identification.joint.covariance[i, i] == pytest.approx(variance / 5.0), name
 
 
-def test_correlated_estimates_weigh_each_other() -> None:
+def test_correlated_estimates_are_weighted_jointly() -> None:
     before = identified()
     now = moved(before, np.zeros(7))
     a, b = index("gravity_per_s2"), index("gain_per_v_s2")
@@ -60,7 +60,7 @@ def test_correlated_estimates_weigh_each_other() -> None:
     assert sharpened.identification.joint.covariance[found] == pytest.approx(np.linalg.inv(precision))
 
 
-def test_a_sensors_zero_drifts_so_that_the_newer_one_counts() -> None:
+def test_the_zero_of_a_sensor_drifts_so_the_newer_estimate_counts() -> None:
     before = identified()
     now = moved(before, np.where(np.array(NAMES) == "zero_angle", 40.0, 0.0))
     sharpened = sharpen(result(before), now, Pendulum())
@@ -69,7 +69,7 @@ def test_a_sensors_zero_drifts_so_that_the_newer_one_counts() -> None:
     assert sharpened.identification.fit.coordinates[i] == pytest.approx(now.fit.coordinates[i])
 
 
-def test_what_the_newer_signals_do_not_show_remains_as_it_was() -> None:
+def test_parameters_not_visible_in_the_newer_signals_are_unchanged() -> None:
     before, now = identified(), identified(free=False)
     covariance = now.joint.covariance.copy()
     covariance[1] = covariance[:, 1] = 0.0
@@ -85,7 +85,7 @@ def test_what_the_newer_signals_do_not_show_remains_as_it_was() -> None:
 
 
 @pytest.mark.parametrize(("deviations", "departed"), [(3.0, False), (8.0, True)])
-def test_another_plant_is_noticed_and_named(deviations: float, departed: bool) -> None:
+def test_another_plant_is_detected_and_named(deviations: float, departed: bool) -> None:
     before = identified()
     now = moved(before, np.where(np.array(NAMES) == "gain_per_v_s2", deviations, 0.0))
     sharpened = sharpen(result(before), now, Pendulum())
@@ -96,7 +96,7 @@ def test_another_plant_is_noticed_and_named(deviations: float, departed: bool) -
     assert worst.new_value == pytest.approx(7.0 * np.exp(0.01 * deviations))
 
 
-def test_the_same_plant_departs_as_seldom_as_stated() -> None:
+def test_the_same_plant_departs_as_rarely_as_stated() -> None:
     rng, before = np.random.default_rng(0), identified()
     departures = []
     for _ in range(4000):
@@ -107,7 +107,7 @@ def test_the_same_plant_departs_as_seldom_as_stated() -> None:
 
 
 def result_once(found: Identification) -> Result:
-    """The fields that a comparison reads: a whole result takes milliseconds."""
+    """Only the fields used by a comparison: a complete result takes milliseconds."""
     values = [float(u.value(c)) for u, c in zip(found.unknowns, found.fit.coordinates, strict=True)]
     parameters = tuple(
         msgspec.structs.replace(p, value=value) for p, value in zip(_TEMPLATE.parameters, values, strict=True)

@@ -1,4 +1,4 @@
-"""Signals that contradict each other, without a fit: what is said of each kind, and of honest ones."""
+"""Signals that contradict each other, without a fit: the messages for each kind, and for honest ones."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def test_honest_signals_agree(swung: Stretch) -> None:
 
 @pytest.mark.parametrize("noise", [0.001, 0.005])
 @pytest.mark.parametrize("seed", range(4))
-def test_rest_and_fast_motion_are_no_contradiction(noise: float, seed: int) -> None:
-    """In a gentle recording, quarters hardly move, or so fast that displacements cancel."""
+def test_rest_and_fast_motion_are_not_contradictions(noise: float, seed: int) -> None:
+    """In a gentle recording some quarters hardly move, or move so fast that displacements cancel."""
     rng = np.random.default_rng(seed)
 
     def gentle(k: int) -> tuple[float, ...]:
@@ -95,7 +95,7 @@ def test_rest_and_fast_motion_are_no_contradiction(noise: float, seed: int) -> N
         (lambda a: np.round(a / 0.1) * 0.1, same, "angle reads in steps of 0.0997 rad"),
     ],
 )
-def test_what_contradicts_is_named(
+def test_contradictions_are_named(
     swung: Stretch, angle: Callable[[Array], Array], velocity: Callable[[Array], Array], told: str
 ) -> None:
     assert any(re.search(told, line) for line in problems(changed(swung, angle, velocity)))
@@ -120,13 +120,13 @@ def test_small_errors_are_estimated(swung: Stretch) -> None:
     assert problems(changed(swung, same, lambda v: 1.03 * (0.6 * v + 0.4 * late(v, 1)) + 0.3)) == []
 
 
-def test_a_velocity_that_is_no_sensor_has_no_pair(swung: Stretch) -> None:
+def test_a_velocity_without_a_sensor_has_no_pair(swung: Stretch) -> None:
     blind = Rig(name="blind", sensors=RIG.sensors[:1], actuators=RIG.actuators, observations=RIG.observations[:1])
     assert sensor_pairs(Pendulum(), blind, [swung._replace(readings=swung.readings[:, :1])]) == []
 
 
 @pytest.mark.parametrize("plant", [Pendulum(), Magman(), Spring()])
-def test_pairs_follow_from_a_plant_s_equations(plant: Plant) -> None:
+def test_pairs_follow_from_a_plants_equations(plant: Plant) -> None:
     place, velocity = plant.state_names
     sensors = tuple(type(RIG.sensors[0])(name=n, unit="", resolution=1e-4) for n in (velocity, place))
     rig = Rig(name="turned", sensors=sensors, actuators=RIG.actuators, observations=())

@@ -1,4 +1,4 @@
-"""Simulated windows are the twin's own trajectories, to the last digit that a sensor shows."""
+"""Simulated windows equal the twin's trajectories, to the last digit of a sensor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FINE = Rig(
 
 @pytest.mark.parametrize("late_us", [None, 3000, 14000])
 @pytest.mark.parametrize("delay_s", [0.0, 0.004, 0.01, 0.02, 0.047])
-def test_they_are_the_twin_s(delay_s: float, late_us: int | None) -> None:
+def test_trajectories_equal_the_twins(delay_s: float, late_us: int | None) -> None:
     plant = Pendulum().varied({"dead_band": 0.2, **({"delay_s": delay_s} if delay_s else {})})
     told = record(TwinOptions(plant=plant, substeps=4), 60, chirped(), FINE, late_us)
     windows = windows_of([told], 20)
@@ -43,7 +43,7 @@ def test_every_period_is_filled_whatever_the_delays() -> None:
 
 
 @pytest.mark.parametrize("plant", [Pendulum(dry_friction=0.5), Magman(mass=0.04)])
-def test_variations_side_by_side_are_what_each_gives_alone(plant: Plant) -> None:
+def test_batched_variations_equal_each_one_alone(plant: Plant) -> None:
     n_actions = plant.n_actions
     told = record(TwinOptions(plant=Pendulum()), 40, chirped())
     windows = windows_of([told], 10)

@@ -25,7 +25,7 @@ def linear_fit(rng: np.random.Generator, errors: Array) -> Fit:
 
 
 @pytest.mark.parametrize("common", [0.0, 1.0])
-def test_intervals_cover_the_truth_though_the_errors_in_a_window_hang_together(common: float) -> None:
+def test_intervals_cover_the_truth_even_if_errors_within_a_window_are_correlated(common: float) -> None:
     rng = np.random.default_rng(1)
     inside = []
     for _ in range(400):
@@ -41,14 +41,14 @@ def test_correlated_errors_widen_them() -> None:
     assert np.max(joint_of(linear_fit(rng, errors), np.ones(2, bool)).inflation) > 3
 
 
-def test_what_was_not_fitted_has_no_covariance() -> None:
+def test_unfitted_parameters_have_no_covariance() -> None:
     rng = np.random.default_rng(3)
     joint = joint_of(linear_fit(rng, rng.normal(0, 1, (WINDOWS, SAMPLES))), np.array([False, True]))
     assert np.all(joint.covariance[0] == 0)
     assert joint.covariance[1, 1] > 0
 
 
-def test_noise_is_told_apart_from_rounding_as_far_as_it_can_be() -> None:
+def test_noise_is_distinguished_from_rounding_as_far_as_possible() -> None:
     rng = np.random.default_rng(4)
     for sigma, resolution, alone in ((0.5, 0.1, 0.5), (0.001, 1.0, 0.0)):
         exact = rng.uniform(0, 100, (WINDOWS, SAMPLES))

@@ -1,6 +1,6 @@
 """A cart-pole as a lab would write it for its own package (Barto, Sutton and Anderson 1983, with friction).
 
-Some of its kinds make the mistakes of a first attempt.
+Some of its variants contain the mistakes of a first attempt.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class CartPole(Plant, frozen=True, tag="cartpole"):
 
 
 class Misspelt(CartPole, frozen=True, tag="misspelt"):
-    """Asks for a function that is not there."""
+    """Calls a missing function."""
 
     def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
         _, angle, speed, velocity = state
@@ -47,7 +47,7 @@ class Misspelt(CartPole, frozen=True, tag="misspelt"):
 
 
 class ForFloats(CartPole, frozen=True, tag="for_floats"):
-    """Uses ``math``, which takes no arrays."""
+    """Uses ``math``, which does not accept arrays."""
 
     def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
         _, angle, speed, velocity = state
@@ -62,7 +62,7 @@ class Short(CartPole, frozen=True, tag="short"):
 
 
 class AtACorner(CartPole, frozen=True, tag="at_a_corner"):
-    """Fails where the angle and the force are greatest."""
+    """Fails at the largest angle and force."""
 
     def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
         position, angle, speed, velocity = state

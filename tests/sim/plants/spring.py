@@ -1,4 +1,4 @@
-"""A plant as another package would bring it: a mass between springs, with all that the shield and the pages ask."""
+"""A plant as provided by another package: a mass between springs, with everything that shield and pages need."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from onrig.sim.plants.plant import Adversaries, Command, Plant, narrow_box, unit
 
 
 class SpringBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="spring", tag_field="kind"):
-    """Plants x'' = -k x - d x' + g u; each parameter within ``spread`` of the one given."""
+    """Plants x'' = -k x - d x' + g u; each parameter within ``spread`` of the given one."""
 
     position: str
     velocity: str
@@ -67,7 +67,7 @@ class SpringBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="sp
 
 
 class SpringPrediction:
-    """The speed that the energy allows: sqrt(v^2 + k x^2) grows by at most g |u| per second."""
+    """The speed permitted by the energy: sqrt(v^2 + k x^2) grows by at most g |u| per second."""
 
     def __init__(self, box: SpringBox, context: PredictionContext) -> None:
         names, rig = [o.name for o in context.rig.observations], context.rig

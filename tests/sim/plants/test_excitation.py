@@ -1,4 +1,4 @@
-"""Excitations stay within the ranges that they were given, and reach them."""
+"""Excitations remain within the given ranges, and reach them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def commands(excitation: Excitation, observation: tuple[float, float]) -> np.nda
 
 
 @pytest.mark.parametrize(("plant", "rig"), [(Pendulum(), PENDULUM), (Magman(), MAGMAN), (Spring(), LINE)])
-def test_they_stay_within_what_was_allowed_and_use_it(plant: Plant, rig: object) -> None:
+def test_excitations_stay_within_the_allowed_range_and_use_it(plant: Plant, rig: object) -> None:
     ranges = {a.name: (0.5 * a.low, 0.5 * a.high) for a in rig.actuators}  # type: ignore[attr-defined]
     low, high = np.array(list(ranges.values())).T
     strongest = np.zeros(len(low))
@@ -36,7 +36,7 @@ def test_they_stay_within_what_was_allowed_and_use_it(plant: Plant, rig: object)
 
 
 @pytest.mark.parametrize(("plant", "rig"), [(Pendulum(), PENDULUM), (Magman(), MAGMAN), (Spring(), LINE)])
-def test_they_begin_gently(plant: Plant, rig: object) -> None:
+def test_excitations_begin_gently(plant: Plant, rig: object) -> None:
     ranges = {a.name: (a.low, a.high) for a in rig.actuators}  # type: ignore[attr-defined]
     first = plant.excitations(rig, ranges)[:2]  # type: ignore[arg-type]
     reach = max(a.high for a in rig.actuators)  # type: ignore[attr-defined]
@@ -44,12 +44,12 @@ def test_they_begin_gently(plant: Plant, rig: object) -> None:
 
 
 @pytest.mark.parametrize("plant", [Pendulum(), Magman(magnets=(0.0,))])
-def test_a_rig_of_other_names_gets_chirps(plant: Plant) -> None:
+def test_a_rig_with_other_names_gets_chirps(plant: Plant) -> None:
     blind = msgspec.structs.replace(LINE, observations=(msgspec.structs.replace(LINE.observations[0], name="x"),))
     assert "chirp of voltage, 15%" in [e.name for e in plant.excitations(blind, {"voltage": (-5.0, 5.0)})]
 
 
-def test_a_ball_that_leaves_the_coils_reach_is_drawn_back() -> None:
+def test_a_ball_beyond_the_reach_of_the_coils_is_drawn_back() -> None:
     ranges = {a.name: (a.low, a.high) for a in MAGMAN.actuators}
     for excitation in Magman().excitations(MAGMAN, ranges)[1:]:
         assert excitation.command(0.39, (0.005, -0.1)) == (0.6, 0.0, 0.0, 0.0)

@@ -98,7 +98,7 @@ limits: {}
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
-    """A folder of packages, with the entry points of a package that brings a plant."""
+    """A folder of packages, with the entry points of a package that provides a plant."""
     told = tmp_path / "site" / "springs-1.0.dist-info"
     told.mkdir(parents=True)
     (told / "METADATA").write_text("Metadata-Version: 2.1\nName: springs\nVersion: 1.0\n")
@@ -128,7 +128,7 @@ def onrig(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return told(site, "-m", "onrig.tools.cli", *arguments)
 
 
-def test_it_goes_through_twin_shield_and_drawing(site: Path) -> None:
+def test_a_third_party_plant_passes_through_twin_shield_and_drawing(site: Path) -> None:
     done = onrig(site, "safety", "spring.yaml", "--episodes", "24", "--lockstep", "6")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(" 0 breaches") == 2
@@ -140,7 +140,7 @@ def test_it_goes_through_twin_shield_and_drawing(site: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_its_mistakes_are_told_like_ours(site: Path) -> None:
+def test_its_mistakes_are_reported_like_ours(site: Path) -> None:
     for override, message in (
         ("device.twin.plant.stiffness=80", "stiffness_per_s2 80, but the shield covers 32 to 48"),
         ("limits.predicted.kind=sprung", "did you mean 'spring'?"),
@@ -152,7 +152,7 @@ def test_its_mistakes_are_told_like_ours(site: Path) -> None:
         assert message in done.stdout + done.stderr
 
 
-def test_a_package_that_is_broken_stops_only_those_who_choose_from_it(site: Path) -> None:
+def test_a_broken_package_affects_only_those_who_use_it(site: Path) -> None:
     (site / "springs-1.0.dist-info" / "entry_points.txt").write_text(
         "[onrig.plants]\nspring = nothing.of.that.name:Spring\nours = onrig.sim.plants:Pendulum\n"
     )
@@ -176,7 +176,7 @@ class Broken(SpringBox, frozen=True, tag="spring"):
 
 
 @pytest.mark.parametrize("member", ["findings", "prediction"])
-def test_an_error_in_its_box_is_what_the_user_reads(site: Path, member: str) -> None:
+def test_an_error_in_its_box_is_shown_to_the_user(site: Path, member: str) -> None:
     (site / "broken_box.py").write_text(BROKEN_BOX % member)
     entries = site / "springs-1.0.dist-info" / "entry_points.txt"
     entries.write_text(entries.read_text().replace("tests.sim.plants.spring:SpringBox", "broken_box:Broken"))
@@ -214,7 +214,7 @@ def test_a_cart_pole_with_cosines_runs(site: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("verb", ["check", "run"])
-def test_an_error_in_its_code_is_what_the_user_reads(site: Path, verb: str, kind: str, said: str) -> None:
+def test_an_error_in_its_code_is_shown_to_the_user(site: Path, verb: str, kind: str, said: str) -> None:
     dry = ["--dry-run"] if verb == "run" else []
     done = onrig(site, verb, "cartpole.yaml", *dry, "--set", f"device.twin.plant.kind={kind}")
     assert done.returncode == 2, done.stdout + done.stderr
@@ -225,7 +225,7 @@ def test_an_error_in_its_code_is_what_the_user_reads(site: Path, verb: str, kind
 
 
 @pytest.mark.usefixtures("no_plots")
-def test_an_error_in_mid_run_is_its_end_and_no_broken_cable(site: Path) -> None:
+def test_an_error_during_a_run_ends_it_and_is_not_reported_as_a_broken_cable(site: Path) -> None:
     done = run_untrained(site, "device.pace={scaled: 20}", "device.twin.plant.kind=later")
     assert done.returncode == 70, done.stdout + done.stderr
     said = re.compile(

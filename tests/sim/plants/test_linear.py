@@ -1,4 +1,4 @@
-"""A linear plant in YAML: steps by the matrix exponential, walls, angles, and mistakes by name."""
+"""A linear plant in YAML: steps by the matrix exponential, walls, angles, and mistakes reported by name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def linear(**changes: Any) -> Linear:
     return msgspec.convert({**MOTOR, **changes}, Linear)
 
 
-def test_it_moves_as_the_matrix_exponential_says_alone_and_in_batches() -> None:
+def test_it_moves_according_to_the_matrix_exponential_alone_and_in_batches() -> None:
     A, B, u = np.array(MOTOR["A"]), np.array(MOTOR["B"]), 0.7
     held = expm(0.02 * np.block([[A, B], [np.zeros((1, 3))]]))
     expected = (held @ np.array([0.3, -1.0, u]))[:2]
@@ -37,7 +37,7 @@ def test_it_moves_as_the_matrix_exponential_says_alone_and_in_batches() -> None:
     assert tuple(x[1] for x in both) == step(linear(), (0.3, 2.0), (-u,), 0.02, 4)
 
 
-def test_a_wall_holds_the_place_and_stops_the_velocity_into_it() -> None:
+def test_a_wall_stops_the_position_and_the_velocity_into_it() -> None:
     plant = linear(walls={"angle": [-1.0, 1.0]})
     assert step(plant, (0.999, 5.0), (0.0,), 0.02) == (1.0, 0.0)
     angle, velocity = step(plant, (-0.999, 5.0), (0.0,), 0.02)
@@ -54,7 +54,7 @@ def test_an_angle_wraps() -> None:
     assert angle == pytest.approx(step(linear(), (math.pi - 0.01, 5.0), (0.0,), 0.02)[0] - 2.0 * math.pi)
 
 
-def test_dry_friction_acts_on_the_velocity_wherever_it_stands() -> None:
+def test_dry_friction_acts_on_the_velocity_wherever_it_is_in_the_state() -> None:
     swapped = {"states": ["velocity", "angle"], "A": [[-12.5, 0], [1, 0]], "B": [[95], [0]], "dry_friction": 2.0}
     for start in (0.0, 1.0):
         angle, velocity = step(linear(dry_friction=2.0), (0.3, start), (0.01,), 0.02)
@@ -62,7 +62,7 @@ def test_dry_friction_acts_on_the_velocity_wherever_it_stands() -> None:
     assert linear(velocities_of={"angle": "velocity"}).velocities == linear().velocities == ("velocity",)
 
 
-def test_trials_may_have_entries_of_their_own() -> None:
+def test_trials_may_have_their_own_entries() -> None:
     many = linear().varied({"A_velocity_velocity": np.array([10.0, 12.5]), "B_velocity_voltage": 95.0})
     found = step(many, (np.zeros(2), np.ones(2)), (np.full(2, 0.5),), 0.02)
     assert tuple(x[1] for x in found) == step(linear(), (0.0, 1.0), (0.5,), 0.02)
@@ -72,7 +72,7 @@ def test_trials_may_have_entries_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("size", [0.0, -1.0, 1e300, math.nan])
-def test_a_size_that_would_be_no_parameter_is_refused(size: float) -> None:
+def test_a_size_that_is_not_a_parameter_is_refused(size: float) -> None:
     with pytest.raises(ValueError, match="A_velocity_velocity: expected 1e-12 to"):
         linear().varied({"A_velocity_velocity": np.array([12.5, size])})
     (least,) = [p.low for p in linear().parameters() if p.name == "A_velocity_velocity"]
@@ -92,6 +92,6 @@ def test_a_size_that_would_be_no_parameter_is_refused(size: float) -> None:
         ({"states": ["angle", "angle"]}, "states: expected one or more distinct names, got angle, angle"),
     ],
 )
-def test_a_mistake_is_told_by_name(changes: dict[str, Any], message: str) -> None:
+def test_a_mistake_is_reported_by_name(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=message):
         linear(**changes)

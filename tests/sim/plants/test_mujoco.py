@@ -1,4 +1,4 @@
-"""A plant that MuJoCo simulates: names, its own steps, trials alone as together, and what fits no frame."""
+"""A plant simulated by MuJoCo: names, its own steps, single and batched trials, and values that fit no frame."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def plant() -> Mujoco:
     return Mujoco(model=str(MODEL), names={"slide": "position", "slide_velocity": "speed"})
 
 
-def test_sensors_and_names_of_the_rig_stand_for_joints(plant: Mujoco) -> None:
+def test_sensors_and_names_of_the_rig_refer_to_joints(plant: Mujoco) -> None:
     assert plant.state_names == ("position", "angle", "speed", "velocity")
     assert plant.velocities == ("speed", "velocity")
     assert plant.action_names == ("push",)
 
 
-def test_a_period_is_as_many_steps_of_the_model_as_it_takes(plant: Mujoco) -> None:
+def test_a_period_takes_as_many_model_steps_as_needed(plant: Mujoco) -> None:
     model = mujoco.MjModel.from_xml_path(str(MODEL))
     data = mujoco.MjData(model)
     data.qpos[:], data.qvel[:], data.ctrl[:] = START[:2], START[2:], 0.5
@@ -43,7 +43,7 @@ def test_a_period_is_as_many_steps_of_the_model_as_it_takes(plant: Mujoco) -> No
     assert acceleration > 0.0
 
 
-def test_a_trial_has_the_bits_that_it_has_alone(plant: Mujoco) -> None:
+def test_a_trial_in_a_batch_has_the_same_bits_as_alone(plant: Mujoco) -> None:
     rng = np.random.default_rng(0)
     columns = tuple(rng.uniform(-0.5, 0.5, (4, 3)))
     forces, mass = (rng.uniform(-1.0, 1.0, 3),), np.array([1.0, 1.5, 1.0])
@@ -55,7 +55,7 @@ def test_a_trial_has_the_bits_that_it_has_alone(plant: Mujoco) -> None:
     assert step(plant, START, (0.5,), 0.02) == step(plant, START, (0.5,), 0.02)
 
 
-def test_an_angle_wraps_and_limits_are_told(plant: Mujoco) -> None:
+def test_an_angle_wraps_and_limits_are_reported(plant: Mujoco) -> None:
     turning = msgspec.structs.replace(plant, wrap=("angle",))
     _, angle, *_ = step(turning, (0.0, math.pi - 0.01, 0.0, 5.0), (0.0,), 0.02)
     assert angle < 0.0
@@ -64,7 +64,7 @@ def test_an_angle_wraps_and_limits_are_told(plant: Mujoco) -> None:
     assert released == step(plant, START, (0.0,), 0.02)
 
 
-def test_one_that_diverges_is_not_a_number_and_begins_not_again(plant: Mujoco) -> None:
+def test_a_diverged_plant_is_nan_and_does_not_restart(plant: Mujoco) -> None:
     assert any(map(math.isnan, step(plant, (0.0, 0.0, 1e8, 1e8), (0.0,), 0.02)))
 
 
@@ -77,7 +77,7 @@ def test_one_that_diverges_is_not_a_number_and_begins_not_again(plant: Mujoco) -
         ("</mujoco>", "", "model: XML"),
     ],
 )
-def test_what_fits_no_frame_is_refused_by_name(tmp_path: Path, old: str, new: str, message: str) -> None:
+def test_values_that_fit_no_frame_are_refused_by_name(tmp_path: Path, old: str, new: str, message: str) -> None:
     text = MODEL.read_text()
     if "ball" in new:
         text = text.replace('<jointpos name="angle" joint="hinge"/><jointvel name="velocity" joint="hinge"/>', "")
@@ -97,7 +97,7 @@ def test_what_fits_no_frame_is_refused_by_name(tmp_path: Path, old: str, new: st
         ("model", "/nowhere.xml", "model: /nowhere.xml: No such file"),
     ],
 )
-def test_a_mistake_is_told_by_name(field: str, value: object, message: str) -> None:
+def test_a_mistake_is_reported_by_name(field: str, value: object, message: str) -> None:
     with pytest.raises(msgspec.ValidationError, match=message):
         msgspec.convert({"kind": "mujoco", "model": str(MODEL), field: value}, Mujoco)
 

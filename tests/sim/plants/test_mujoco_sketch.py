@@ -1,4 +1,4 @@
-"""Drawing of a MuJoCo model: its geoms are where MuJoCo has them, in every pose."""
+"""Drawing of a MuJoCo model: its geoms are where MuJoCo places them, in every pose."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LINKS = """<mujoco><worldbody>
 
 
 def centres(model: Any, pose: dict[str, float]) -> list[tuple[float, float]]:
-    """Where the drawing has the middle of each shape."""
+    """Position of the middle of each shape in the drawing."""
     names = list(pose)
     sketch = sketch_of(model, {name: name for name in names})
     assert sketch is not None
@@ -74,7 +74,7 @@ def test_the_last_link_of_the_benchmark_has_a_tip_with_a_trail() -> None:
     assert {shape.colour for shape in static} == {"line"}
 
 
-def test_hinges_in_several_planes_and_a_model_that_nothing_observes_have_no_flat_drawing() -> None:
+def test_hinges_in_several_planes_and_an_unobserved_model_have_no_flat_drawing() -> None:
     text = LINKS.format(axis="0 1 0").replace('name="wrist" type="hinge" axis="0 1 0"', 'name="wrist" axis="1 0 0"')
     assert sketch_of(mujoco.MjModel.from_xml_string(text), {"turn": "a", "wrist": "b"}) is None
     assert sketch_of(mujoco.MjModel.from_xml_path(str(BENCHMARK)), {}) is None

@@ -153,7 +153,7 @@ def test_the_angle_is_wrapped_into_its_half_open_turn(angle: float) -> None:
         ((0.0, 0.2), (0.0, 0.2)),
     ],
 )
-def test_a_ball_beyond_a_wall_is_put_there_and_sent_back(
+def test_a_ball_beyond_a_wall_is_moved_to_the_wall_and_reflected(
     before: tuple[float, float], after: tuple[float, float]
 ) -> None:
     p = Magman()
@@ -162,7 +162,7 @@ def test_a_ball_beyond_a_wall_is_put_there_and_sent_back(
     assert (batched[0][0], batched[1][0]) == after
 
 
-def test_walls_act_at_the_sample_only() -> None:
+def test_walls_act_only_at_samples() -> None:
     inside = advance(Magman(), (0.104, 0.5), (0.0,) * 4, 0.02)
     assert inside[0] > 0.105
     assert step(Magman(), (0.104, 0.5), (0.0,) * 4, 0.02) == (0.105, -0.01)
@@ -198,7 +198,7 @@ def test_a_random_policy_earns_the_reference_reward(
     assert abs(float(means.mean()) - reference) < 3.5 * standard_error + digit
 
 
-def test_a_plant_is_told_by_its_kind_and_every_parameter_can_be_overridden() -> None:
+def test_a_plant_is_selected_by_its_kind_and_every_parameter_can_be_overridden() -> None:
     assert build_registered(registry.PLANTS, {"kind": "pendulum"}) == Pendulum()
     p = build_registered(registry.PLANTS, {"kind": "pendulum", "inertia": 5e-4, "mass": 0.1})
     assert isinstance(p, Pendulum)
@@ -276,7 +276,7 @@ def test_the_plant_of_a_box_moves_as_the_twin_does(run: str) -> None:
     assert list(uncovered_deviations(plant, box, config.rig)) == []
 
 
-def test_coils_may_lie_anywhere() -> None:
+def test_coils_may_be_anywhere() -> None:
     even, listed = Magman(), Magman(magnets=Magman().centres)
     assert listed.n_actions == 4
     assert step(listed, (0.03, 0.1), (0.6, 0.0, 0.3, 0.1), 0.02) == pytest.approx(
@@ -288,7 +288,7 @@ def test_coils_may_lie_anywhere() -> None:
 # -- imperfections -----------------------------------------------------------------------------------------------------
 
 
-def test_dry_friction_holds_what_stands_and_slows_what_moves() -> None:
+def test_dry_friction_holds_a_body_at_rest_and_slows_a_moving_one() -> None:
     held = Pendulum(dry_friction=5.0)
     assert advance(held, (0.05, 0.0), (0.0,), 0.5) == (0.05, 0.0)
     assert abs(advance(held, (0.0, 2.0), (0.0,), 0.02)[1]) < abs(advance(Pendulum(), (0.0, 2.0), (0.0,), 0.02)[1])
@@ -296,13 +296,13 @@ def test_dry_friction_holds_what_stands_and_slows_what_moves() -> None:
     assert advance(moving, (0.0, 0.2), (0.0,) * 4, 0.1)[1] == pytest.approx(expected)
 
 
-def test_a_dead_band_takes_its_size_off_every_action() -> None:
+def test_a_dead_band_reduces_every_action_by_its_size() -> None:
     p = Pendulum(dead_band=0.5)
     for voltage, acts in ((0.4, 0.0), (-0.4, 0.0), (2.0, 1.5), (-2.0, -1.5)):
         assert advance(p, (0.3, 0.1), (voltage,), 0.02) == advance(Pendulum(), (0.3, 0.1), (acts,), 0.02)
 
 
-def test_saturation_limits_what_is_left_of_an_action_by_the_dead_band() -> None:
+def test_saturation_limits_what_the_dead_band_leaves_of_an_action() -> None:
     p = Pendulum(dead_band=0.5, saturation=1.0)
     voltages = np.array([0.4, -0.4, 1.2, 3.0, -3.0])
     acts = np.clip(np.sign(voltages) * np.maximum(np.abs(voltages) - 0.5, 0.0), -1.0, 1.0)
@@ -325,7 +325,7 @@ def test_backlash_is_the_play_operator(commands: list[float], width: float) -> N
         assert together[0].tolist() == [expected, u]
 
 
-def test_imperfections_that_are_off_leave_no_trace_in_a_configuration() -> None:
+def test_disabled_imperfections_leave_no_trace_in_a_configuration() -> None:
     assert set(msgspec.to_builtins(Magman())) == {
         "kind", "mass", "friction", "c1", "c2", "first_magnet", "magnet_spacing", "wall_low", "wall_high", "wall_speed",
     }  # fmt: skip
@@ -334,10 +334,10 @@ def test_imperfections_that_are_off_leave_no_trace_in_a_configuration() -> None:
     ]  # fmt: skip
 
 
-# -- what the shield answers for ---------------------------------------------------------------------------------------
+# -- plants covered by the shield --------------------------------------------------------------------------------------
 
 
-def test_imperfections_that_the_shield_does_not_answer_for_are_told() -> None:
+def test_imperfections_not_covered_by_the_shield_are_reported() -> None:
     box, wide = (load_run("pendulum", more).limits.predicted for more in ([], ["limits.predicted.dead_band=0.2"]))
     rig = load_run("pendulum").rig
     assert box is not None
@@ -364,14 +364,14 @@ def test_imperfections_that_the_shield_does_not_answer_for_are_told() -> None:
 
 
 @pytest.mark.parametrize("name", ["pendulum", "pendulum-hardware", "magman"])
-def test_shipped_twins_are_plants_the_shield_answers_for(name: str) -> None:
+def test_shipped_twins_are_covered_by_the_shield(name: str) -> None:
     config = load(name)
     assert config.limits.predicted is not None
     plant = msgspec.convert(config.device.twin, TwinOptions).plant
     assert list(uncovered_deviations(plant, config.limits.predicted, config.rig)) == []
 
 
-def test_a_coil_that_is_narrower_or_elsewhere_is_not_what_the_shield_answers_for() -> None:
+def test_a_narrower_or_displaced_coil_is_not_covered_by_the_shield() -> None:
     run, wide = load_run("magman"), load_run("magman", ["limits.predicted.c2_spread=0.1"])
     assert run.limits.predicted is not None
     assert wide.limits.predicted is not None
@@ -397,6 +397,6 @@ def test_another_plant_is_refused_where_it_could_break_the_promise(name: str, ch
         load_for_rig(name, [changed])
 
 
-def test_a_plant_within_the_spread_passes_and_so_does_a_shield_that_promises_nothing() -> None:
+def test_a_plant_within_the_spread_passes_and_so_does_a_shield_without_a_promise() -> None:
     load_for_rig("pendulum", ["device.twin.plant.mass=0.06"])
     load_for_rig("pendulum", ["device.twin.plant.inertia=hardware", "limits.predicted=null"])

@@ -23,7 +23,7 @@ def model_of(config: RunConfig, rig: Rig | None = None) -> PlantModel:
 
 
 def measured(config: RunConfig, n: int, seed: int = 0) -> Transitions:
-    """Made-up transitions, which no plant would make, each with values of its own."""
+    """Synthetic transitions, which no plant would produce, each with its own values."""
     rng = np.random.default_rng(seed)
     n_obs, n_act = len(config.rig.signals), len(config.rig.actuators)
 
@@ -61,7 +61,7 @@ def rows_equal(a: Transitions, b: Transitions) -> npt.NDArray[np.bool_]:
 
 
 def with_fine_sensors(config: RunConfig) -> RunConfig:
-    """A rig whose counts are far below what matters."""
+    """A rig with negligible quantisation."""
     rig = config.rig
     channels = {
         name: tuple(msgspec.structs.replace(c, resolution=c.resolution * 1e-3) for c in getattr(rig, name))

@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.floating]
 
 
 def policy(rows: npt.NDArray[np.int64], observations: npt.NDArray[np.float32]) -> Floats:
-    """Some policy; its first component acts."""
+    """Some policy; only its first component acts."""
     wish: Floats = np.tanh(2.0 * observations[:, :1] - 0.3)
     return wish
 
@@ -41,7 +41,7 @@ def is_synthetic(t: Transitions) -> npt.NDArray[np.bool_]:
 
 
 @pytest.mark.parametrize(("states", "actions"), [(0.0, 0.0), (0.1, 0.0), (0.0, 0.5), (0.3, 0.6), (0.5, 0.5)])
-def test_the_fractions_of_states_and_actions_are_drawn_anew_and_the_rest_is_as_measured(
+def test_the_configured_fractions_of_states_and_actions_are_redrawn_and_the_rest_is_as_measured(
     states: float, actions: float
 ) -> None:
     before, after = altered(Synthetic(states=states, actions=actions))
@@ -90,14 +90,14 @@ def test_exploration_is_the_sum_over_the_actuators() -> None:
 
 
 @pytest.mark.parametrize("synthetic", [Synthetic(states=1.0), Synthetic(actions=1.0)])
-def test_what_follows_is_the_models_outcome_of_what_is_stored(synthetic: Synthetic) -> None:
+def test_the_outcome_is_the_models_for_the_stored_state_and_action(synthetic: Synthetic) -> None:
     _, after = altered(synthetic, 300, 0.2)
     outcome = model_of(PENDULUM)(after.observation, after.action)
     assert (after.next_observation == outcome.next_observation).all()
     assert (after.reward == outcome.reward).all()
 
 
-def test_a_synthetic_transition_is_not_the_end_of_an_episode_nor_an_intervention_and_keeps_its_policy() -> None:
+def test_a_synthetic_transition_is_neither_terminal_nor_an_intervention_and_keeps_its_policy() -> None:
     before = measured(PENDULUM, 20)
     before.flags[:] = int(Flag.TRUNCATED | Flag.INTERVENED | Flag.TERMINATED)
     offer = resynthesise(
@@ -108,7 +108,7 @@ def test_a_synthetic_transition_is_not_the_end_of_an_episode_nor_an_intervention
     assert before.flags.tolist() == [7] * 20, "what was measured is not touched"
 
 
-def test_without_its_policy_a_transition_stays_as_measured() -> None:
+def test_without_its_policy_a_transition_remains_as_measured() -> None:
     def forgotten(rows: npt.NDArray[np.int64], observations: npt.NDArray[np.float32]) -> Floats:
         return np.where((rows % 2 == 0)[:, None], np.nan, policy(rows, observations))
 
@@ -144,9 +144,7 @@ def test_a_write_renews_its_slot_with_the_refresh_probability(refresh: float) ->
     st.lists(st.integers(0, 60), max_size=5),
     st.sampled_from([Synthetic(states=0.3), Synthetic(actions=0.4, refresh=0.5), Synthetic(0.3, 0.3, 0.1)]),
 )
-def test_it_does_not_matter_how_transitions_come_in_batches(
-    name: str, n: int, cuts: list[int], synthetic: Synthetic
-) -> None:
+def test_the_batching_of_transitions_does_not_matter(name: str, n: int, cuts: list[int], synthetic: Synthetic) -> None:
     config, act = RUNS[name], policy if name == "pendulum" else four_coils
     before, numbers = measured(config, n), draws(config, n)
     noise = np.random.default_rng(5).uniform(-1, 1, (n, len(config.rig.actuators)))
@@ -161,7 +159,7 @@ def test_it_does_not_matter_how_transitions_come_in_batches(
         assert (piece.may_overwrite == whole.may_overwrite[a:b]).all()
 
 
-def test_an_episodes_numbers_are_its_own_and_the_same_every_time() -> None:
+def test_an_episodes_random_numbers_are_its_own_and_reproducible() -> None:
     first, again = episode_draws(3, 8, 200, 2, 1), episode_draws(3, 8, 200, 2, 1)
     assert all((a == b).all() for a, b in zip(first, again, strict=True))
     assert [d.shape for d in first] == [(200,), (200,), (200, 2), (200, 1)]

@@ -26,7 +26,7 @@ def normalised(config: RunConfig, **si: float) -> np.ndarray[tuple[int, int], np
 
 
 def recorded(config: RunConfig, steps: int) -> tuple[Outcome, Outcome]:
-    """What the lockstep twin measured under random actions, and what the model makes of the same states and actions."""
+    """Measurements of the lockstep twin under random actions, and the model's outcome for them."""
     env = TwinEnv(config.rig, config.task, twin_options(config), config.rate_hz)
     rng = np.random.default_rng(3)
     seen, _ = env.reset(seed=0)
@@ -46,16 +46,16 @@ def recorded(config: RunConfig, steps: int) -> tuple[Outcome, Outcome]:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_the_model_repeats_what_the_twin_measured(name: str) -> None:
+def test_the_model_reproduces_the_twins_measurements(name: str) -> None:
     measured, computed = recorded(with_fine_sensors(RUNS[name]), 150)
     apart = np.abs(measured.next_observation - computed.next_observation)
     if name == "pendulum":
-        apart[:, 0] = np.minimum(apart[:, 0], 2 - apart[:, 0])  # an angle may be a rounding away from its wrap
+        apart[:, 0] = np.minimum(apart[:, 0], 2 - apart[:, 0])  # rounding may move an angle across its wrap
     assert apart.max() < 2e-5
     np.testing.assert_allclose(computed.reward, measured.reward, atol=2e-3)
 
 
-def test_the_reward_is_that_of_the_next_state_and_the_action() -> None:
+def test_the_reward_uses_the_next_state_and_the_action() -> None:
     outcome = model_of(PENDULUM)(normalised(PENDULUM, angle=3.0, velocity=0.0), np.array([[0.5]], np.float32))
     angle, velocity = (outcome.next_observation[0] * np.array([math.pi, 30.0])).tolist()
     reward = batched_reward(PENDULUM.task, PENDULUM.rig)(np.array([[angle, velocity]]), np.array([[1.5]]))
@@ -63,7 +63,7 @@ def test_the_reward_is_that_of_the_next_state_and_the_action() -> None:
     assert outcome.reward[0] == pytest.approx(-(50 * (math.pi - abs(angle)) + abs(velocity) + 15), rel=1e-5)
 
 
-def test_a_ball_that_meets_a_wall_is_sent_back_and_costs_the_penalty() -> None:
+def test_a_ball_that_hits_a_wall_is_reflected_and_costs_the_penalty() -> None:
     state = normalised(MAGMAN, position=0.104, velocity=0.4)
     outcome = model_of(MAGMAN)(state, -np.ones((1, 4), np.float32))
     assert outcome.next_observation[0] == pytest.approx([1.0, -0.01 / 0.4])
@@ -89,7 +89,7 @@ def test_a_rig_that_shows_the_previous_command_shows_the_action() -> None:
 
 @settings(max_examples=30)
 @given(st.sampled_from(sorted(RUNS)), st.integers(1, 60), st.lists(st.integers(0, 60), max_size=5))
-def test_every_row_is_computed_alone(name: str, n: int, cuts: list[int]) -> None:
+def test_every_row_is_computed_independently(name: str, n: int, cuts: list[int]) -> None:
     config = RUNS[name]
     rng = np.random.default_rng(n)
     observation = rng.uniform(-1, 1, (n, 2)).astype(np.float32)
@@ -102,13 +102,13 @@ def test_every_row_is_computed_alone(name: str, n: int, cuts: list[int]) -> None
         assert np.concatenate(parts).tobytes() == column.tobytes()
 
 
-def test_a_plant_that_leaves_the_numbers_gives_what_is_no_number_and_no_warning() -> None:
+def test_a_diverging_plant_gives_nan_without_a_warning() -> None:
     stiff = PlantModel(PENDULUM.rig, PENDULUM.task, Pendulum(damping=1e300), 0.02)
     outcome = stiff(normalised(PENDULUM, angle=1.0, velocity=2.0), np.zeros((1, 1), np.float32))
     assert not np.isfinite(outcome.reward).any()
 
 
-def test_rigs_that_see_the_whole_state_have_no_problem() -> None:
+def test_rigs_that_observe_the_complete_state_have_no_problem() -> None:
     assert model_problems(PENDULUM.rig, Pendulum()) == []
     assert model_problems(MAGMAN.rig, Magman()) == []
     renamed = msgspec.structs.replace(
@@ -118,7 +118,7 @@ def test_rigs_that_see_the_whole_state_have_no_problem() -> None:
     assert model_problems(renamed, Pendulum()) == []
 
 
-def test_a_state_that_is_estimated_or_not_seen_at_all_is_a_problem() -> None:
+def test_an_estimated_or_unobserved_state_is_a_problem() -> None:
     angle = PENDULUM.rig.observations[0]
     estimate = Observation("velocity", "rad/s", -30, 30, derivative_of="angle")
     estimated = msgspec.structs.replace(PENDULUM.rig, observations=(angle, estimate))
@@ -129,6 +129,6 @@ def test_a_state_that_is_estimated_or_not_seen_at_all_is_a_problem() -> None:
     assert ["velocity" in problem for problem in model_problems(blind, Pendulum())] == [True]
 
 
-def test_a_plant_that_answers_late_has_no_next_state_of_its_state_alone() -> None:
+def test_a_delayed_plant_has_no_next_state_determined_by_its_state_alone() -> None:
     (problem,) = model_problems(PENDULUM.rig, Pendulum(delay_s=0.01))
     assert "delay_s" in problem

@@ -30,7 +30,7 @@ def config(synthetic: Synthetic, strategy: str = "FIFO[Uniform]", capacity: int 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A run folder in which policy 7 is filed."""
+    """A run folder with policy 7."""
     (tmp_path / "policies").mkdir()
     (tmp_path / "policies" / "7.onnx").write_bytes(serialized(policy()))
     return tmp_path
@@ -49,13 +49,13 @@ def test_policies_answer_in_normalised_units(folder: Path) -> None:
     assert np.isnan(answers[ids == 9]).all(), "policy 9 is not there"
 
 
-def test_a_file_that_is_no_policy_is_as_none(folder: Path) -> None:
+def test_a_file_that_is_not_a_policy_counts_as_missing(folder: Path) -> None:
     (folder / "policies" / "3.onnx").write_bytes(b"rubbish")
     policies = PolicyFolder(PENDULUM.rig, folder / "policies")
     assert np.isnan(policies.actions(np.array([3], np.uint32), np.zeros((1, 2), np.float32))).all()
 
 
-def test_the_action_in_a_new_state_has_the_noise_that_the_loop_had_in_that_tick(folder: Path) -> None:
+def test_the_action_in_a_new_state_has_the_noise_of_the_loop_in_that_tick(folder: Path) -> None:
     run = config(Synthetic(states=1.0))
     before = part(measured(run, 450), 150, 430)  # from the middle of episode 1 into episode 3
     after = RunResynthesiser(run, folder)(before).transitions
@@ -69,11 +69,11 @@ def test_the_action_in_a_new_state_has_the_noise_that_the_loop_had_in_that_tick(
     assert (after.next_observation == outcome.next_observation).all()
 
 
-def test_numbers_follow_from_seed_episode_and_step_alone(folder: Path) -> None:
+def test_random_numbers_depend_only_on_seed_episode_and_step(folder: Path) -> None:
     run = config(Synthetic(states=0.3, actions=0.3, refresh=0.5))
     before = measured(run, 900)
     whole = RunResynthesiser(run, folder)(before)
-    # Another process takes over half-way, and gets its transitions in other pieces.
+    # Another process takes over half-way, and receives its transitions in other portions.
     later = RunResynthesiser(run, folder)
     for a, b in ((455, 456), (456, 777), (777, 900)):
         piece = later(part(before, a, b))

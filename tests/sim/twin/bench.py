@@ -1,4 +1,4 @@
-"""A device under test and the host's side of the wire, without line and clock."""
+"""A device under test and the host's side of the wire, without a line or a clock."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AT_REST = {"angle": 0.0, "velocity": 0.0}
 
 
 class Bench:
-    """Speaks to one twin; ``device`` is open to inspection."""
+    """Communicates with one twin; ``device`` can be inspected."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Bench:
         return int(next_frame)
 
     def ready(self, lease: int = 3) -> Bench:
-        """Configured, armed, and one frame sampled that a command can answer."""
+        """Configured and armed, with one sampled frame that a command can answer."""
         assert self.configure(lease=lease) == Result.OK
         assert self.request(Op.ARM).result == Result.OK
         self.sample()

@@ -25,7 +25,7 @@ from tests.sim.twin.bench import AT_REST, PERIOD_US, RESOLUTION, RIG, Bench
 PLANT = Pendulum()
 
 
-def test_the_hello_says_what_the_device_is() -> None:
+def test_the_hello_describes_the_device() -> None:
     bench = Bench(TwinOptions(plant=PLANT, boot_id=77, period_min_us=500, lease_max=9), time_scale=10.0)
     (reply,) = bench.device.handle(bytes([MessageType.HELLO_REQUEST]))
     assert m.decode_hello(reply) == m.Hello(
@@ -73,7 +73,7 @@ def test_malformed_requests_get_a_result_code(op: int, payload: bytes, result: R
         bytes([MessageType.STATE]),
     ],
 )
-def test_what_is_no_message_is_ignored(body: bytes) -> None:
+def test_invalid_messages_are_ignored(body: bytes) -> None:
     assert Bench().device.handle(body) == []
 
 
@@ -88,7 +88,7 @@ def test_what_is_no_message_is_ignored(body: bytes) -> None:
         (20_000, 11, Result.OUT_OF_RANGE),
     ],
 )
-def test_configure_keeps_to_the_devices_ranges(period_us: int, lease: int, result: Result) -> None:
+def test_configure_enforces_the_devices_ranges(period_us: int, lease: int, result: Result) -> None:
     bench = Bench(TwinOptions(plant=PLANT, period_min_us=1000, period_max_us=50_000, lease_max=10))
     assert bench.configure(period_us, lease) == result
     assert bench.device.period_us == (period_us if result == Result.OK else 0)
@@ -240,7 +240,7 @@ def test_a_refused_limit_leaves_the_old_one() -> None:
     assert bench.sample().u_end == (10_000,)
 
 
-def test_the_lease_counts_silent_periods_then_the_output_falls_safe_and_the_fault_latches() -> None:
+def test_after_the_lease_in_silent_periods_the_output_becomes_safe_and_the_fault_latches() -> None:
     bench = Bench().ready(lease=3)
     bench.command(10_000)
     states = [bench.sample() for _ in range(5)]
@@ -252,7 +252,7 @@ def test_the_lease_counts_silent_periods_then_the_output_falls_safe_and_the_faul
     assert (states[4].u_start, states[4].answers) == ((0,), 0)
 
 
-def test_a_command_in_time_restores_the_whole_lease() -> None:
+def test_a_command_in_time_restores_the_full_lease() -> None:
     bench = Bench().ready(lease=2)
     for _ in range(3):
         assert bench.sample().lease_left == 1
@@ -280,7 +280,7 @@ def test_a_disarmed_device_loses_no_lease() -> None:
     assert [bench.sample().lease_left for _ in range(4)] == [2] * 4
 
 
-def test_a_faulted_device_arms_only_after_the_fault_was_cleared() -> None:
+def test_a_faulted_device_arms_only_after_the_fault_is_cleared() -> None:
     bench = Bench().ready(lease=1)
     bench.sample()
     assert bench.request(Op.ARM).result == Result.NOT_NOW
@@ -356,7 +356,7 @@ def test_a_disarmed_device_that_releases_lets_its_motor_coast_and_reports_the_sa
     assert driven.device.plant_state == swung(Pendulum(), tuple(SWINGING.values()), PERIOD_US)
 
 
-def test_an_armed_device_drives_its_motor_from_its_next_sample_on() -> None:
+def test_an_armed_device_drives_its_motor_from_its_next_sample() -> None:
     bench = Bench(rig=RELEASING, start=SWINGING)
     bench.configure()
     assert bench.request(Op.ARM, offset_us=5000).result == Result.OK
@@ -367,7 +367,7 @@ def test_an_armed_device_drives_its_motor_from_its_next_sample_on() -> None:
     assert bench.device.plant_state == swung(Pendulum(), coasted, PERIOD_US)
 
 
-def test_disarming_in_mid_period_releases_from_then_on() -> None:
+def test_disarming_within_a_period_releases_from_that_moment() -> None:
     bench = Bench(rig=RELEASING, start=SWINGING).ready()
     bench.sample()  # driven, not yet commanded
     before = bench.device.plant_state
@@ -430,7 +430,7 @@ def test_reset_samples_the_start_state_itself_and_keeps_arming_limits_and_frame_
     assert s.u_end == (5_000,)
 
 
-def test_reset_drops_a_command_meant_for_the_episode_before() -> None:
+def test_reset_drops_a_command_meant_for_the_previous_episode() -> None:
     bench = Bench().ready()
     bench.reset()
     bench.command(10_000)
@@ -462,7 +462,7 @@ def test_a_repeated_request_gets_the_same_answer_and_acts_once() -> None:
     assert bench.sample().status & Status.FIRST
 
 
-def test_after_a_hello_the_same_request_acts_anew() -> None:
+def test_after_a_hello_the_same_request_acts_again() -> None:
     bench = Bench().ready()
     body = m.encode_request(m.Request(1, Op.ARM))
     bench.device.handle(body)
@@ -503,7 +503,7 @@ def test_latency_moves_the_switch(latency_us: int, offset_us: int, tau_us: int) 
 
 
 @pytest.mark.parametrize(("latency_us", "offset_us"), [(0, 20_000), (0, 10**9), (15_000, 5_000), (60_000, 0)])
-def test_a_command_that_acts_after_the_sample_is_in_force_from_it_and_the_frame_there_says_so(
+def test_a_command_that_acts_after_the_sample_is_in_force_from_it_and_the_frame_reports_it(
     latency_us: int, offset_us: int
 ) -> None:
     bench = Bench(TwinOptions(plant=PLANT, latency_us=latency_us)).ready(lease=1)
@@ -515,7 +515,7 @@ def test_a_command_that_acts_after_the_sample_is_in_force_from_it_and_the_frame_
     assert (s.answers, s.tau_us, s.u_start, s.u_end) == (1, PERIOD_US, (10_000,), (10_000,))
 
 
-def test_disarm_overtakes_a_command_on_its_way() -> None:
+def test_disarm_overtakes_a_command_in_transit() -> None:
     for latency_us in (5_000, 60_000):
         bench = Bench(TwinOptions(plant=PLANT, latency_us=latency_us)).ready()
         bench.command(10_000, offset_us=1_000)
@@ -532,7 +532,7 @@ def lockstep(options: TwinOptions | None = None) -> Bench:
     return bench
 
 
-def test_in_lockstep_a_sample_is_due_after_a_reset_or_an_accepted_command_only() -> None:
+def test_in_lockstep_a_sample_is_due_only_after_a_reset_or_an_accepted_command() -> None:
     bench = lockstep()
     assert not bench.device.sample_due
     bench.reset()
@@ -545,7 +545,7 @@ def test_in_lockstep_a_sample_is_due_after_a_reset_or_an_accepted_command_only()
     assert bench.device.sample_due
 
 
-def test_in_lockstep_the_command_acts_on_the_whole_period_and_no_lease_runs() -> None:
+def test_in_lockstep_the_command_acts_for_the_complete_period_and_no_lease_runs() -> None:
     bench = lockstep(TwinOptions(plant=PLANT, latency_us=7_000))
     bench.reset()
     bench.sample()
@@ -568,7 +568,7 @@ def noisy_run(seed: int, bench: Bench) -> list[m.State]:
     return states
 
 
-def test_the_seed_of_the_reset_decides_all_noise() -> None:
+def test_the_seed_of_the_reset_determines_all_noise() -> None:
     bench = lockstep(NOISY)
     first = noisy_run(2**64 - 1, bench)
     other = noisy_run(1, bench)
@@ -581,7 +581,7 @@ def test_the_seed_of_the_reset_decides_all_noise() -> None:
     ("noise", "angle", "velocity"),
     [(0.02, 0.02, 0.02), ({"angle": 0.02, "velocity": 0.01}, 0.02, 0.01), ({"velocity": 0.01}, 0.0, 0.01)],
 )
-def test_sensor_noise_has_its_strength_per_normalised_unit_and_leaves_the_plant_alone(
+def test_sensor_noise_is_scaled_per_normalised_unit_and_does_not_affect_the_plant(
     noise: float | dict[str, float], angle: float, velocity: float
 ) -> None:
     bench = lockstep(TwinOptions(plant=PLANT, sensor_noise=noise))
@@ -595,12 +595,12 @@ def test_sensor_noise_has_its_strength_per_normalised_unit_and_leaves_the_plant_
     assert sigma == pytest.approx([angle * math.pi, velocity * 30.0], rel=5 / math.sqrt(800))
 
 
-def test_equal_noise_by_name_is_the_same_noise_bit_for_bit() -> None:
+def test_equal_noise_given_by_name_is_identical_bit_for_bit() -> None:
     by_name = TwinOptions(plant=PLANT, sensor_noise={"velocity": 0.02, "angle": 0.02}, actuator_noise=0.05)
     assert [s.sensors for s in noisy_run(3, lockstep(by_name))] == [s.sensors for s in noisy_run(3, lockstep(NOISY))]
 
 
-def test_a_sensor_s_zero_is_added_to_what_it_reads() -> None:
+def test_a_sensors_zero_is_added_to_its_reading() -> None:
     bench = lockstep(TwinOptions(plant=PLANT, sensor_zero={"angle": -3.0}))
     bench.reset()
     assert bench.sample().sensors == (round(-3.0 / RESOLUTION), 0)
@@ -608,13 +608,13 @@ def test_a_sensor_s_zero_is_added_to_what_it_reads() -> None:
         lockstep(TwinOptions(plant=PLANT, sensor_zero={"angel": 0.1}))
 
 
-def test_a_delay_below_a_microsecond_is_none() -> None:
+def test_a_delay_below_a_microsecond_is_zero() -> None:
     bench = lockstep(TwinOptions(plant=msgspec.structs.replace(PLANT, delay_s=1e-7)))
     bench.reset()
     assert bench.sample().sensors == (0, 0)
 
 
-def test_a_state_that_no_count_can_stand_for_is_a_fault_as_one_that_is_no_number_is() -> None:
+def test_a_state_beyond_the_range_of_counts_is_a_fault_like_a_non_finite_one() -> None:
     bench = lockstep(TwinOptions(plant=PLANT))
     bench.reset()
     bench.sample()
@@ -650,14 +650,14 @@ def test_readings_are_within_half_a_count_of_the_state(angle: float, velocity: f
     assert abs(counts[1] - velocity / 1e-3) <= 0.5 + 1e-6
 
 
-def test_a_reading_beyond_the_wires_range_saturates() -> None:
+def test_a_reading_beyond_the_range_of_the_wire_saturates() -> None:
     bench = Bench(start={"angle": 0.0, "velocity": 1e9})
     bench.configure()
     bench.reset()
     assert bench.sample().sensors[1] == 2**31 - 1
 
 
-def test_a_plant_that_leaves_the_numbers_is_a_sensor_fault() -> None:
+def test_a_plant_that_diverges_is_a_sensor_fault() -> None:
     bench = Bench(TwinOptions(plant=Pendulum(inertia=1e-30))).ready()
     bench.command(30_000)
     states = [bench.sample() for _ in range(3)]
@@ -692,7 +692,7 @@ REQUESTS = st.one_of(
 
 @settings(max_examples=100)
 @given(st.lists(st.tuples(REQUESTS, st.integers(0, 30_000)), max_size=40))
-def test_whatever_arrives_the_output_stays_within_limits_and_safe_without_arming(
+def test_whatever_arrives_the_output_is_within_limits_and_safe_without_arming(
     events: list[tuple[tuple[str, int | None, object], int]],
 ) -> None:
     bench = Bench()
@@ -732,7 +732,7 @@ def test_whatever_arrives_the_output_stays_within_limits_and_safe_without_arming
         ),
     ],
 )
-def test_a_twin_that_cannot_stand_in_for_the_rig_is_refused(
+def test_a_twin_that_cannot_represent_the_rig_is_refused(
     options: TwinOptions, rig: object, start: dict[str, float], message: str
 ) -> None:
     assert isinstance(rig, type(RIG))
@@ -748,7 +748,7 @@ def test_nonsensical_options_are_refused(bad: dict[str, object]) -> None:
         msgspec.convert(bad, TwinOptions)
 
 
-def test_the_twin_answers_the_requests_of_the_protocol_page_with_its_responses() -> None:
+def test_the_twin_answers_the_requests_on_the_protocol_page_with_its_responses() -> None:
     page = (Path(hw.__file__).parent / "PROTOCOL.md").read_text()
     bodies = [
         bytes.fromhex(body)
@@ -767,7 +767,7 @@ def test_the_twin_answers_the_requests_of_the_protocol_page_with_its_responses()
         assert bench.device.handle(request) == [response]
 
 
-def test_a_pressed_estop_puts_the_safe_output_out_at_once_and_latches_until_it_is_released_and_cleared() -> None:
+def test_a_pressed_estop_applies_the_safe_output_at_once_and_latches_until_released_and_cleared() -> None:
     bench = Bench().ready()
     bench.command(20_000, offset_us=1000)
     bench.device.press_estop(pressed=True, offset_us=5000)
@@ -790,7 +790,7 @@ def test_a_twin_without_reset_does_not_advertise_it_and_knows_no_such_operation(
 
 
 @pytest.mark.parametrize(("first", "second"), [(a, b) for a in Fault for b in Fault if a and b])
-def test_of_two_latched_faults_the_graver_one_is_told(first: Fault, second: Fault) -> None:
+def test_of_two_latched_faults_the_more_severe_one_is_reported(first: Fault, second: Fault) -> None:
     bench = Bench().ready()
     for fault in (first, second):
         bench.device._latch(fault)
@@ -807,7 +807,7 @@ def test_a_reset_that_is_not_advertised_is_unknown_whatever_its_length() -> None
 # -- faults on demand --------------------------------------------------------------------------------------------------
 
 
-def test_sensors_that_stick_repeat_their_last_reading_while_the_plant_goes_on() -> None:
+def test_stuck_sensors_repeat_their_last_reading_while_the_plant_moves_on() -> None:
     bench = Bench(start={"angle": 1.0, "velocity": 0.0}).ready()
     before = bench.sample()
     bench.device.are_sensors_stuck = True
@@ -818,7 +818,7 @@ def test_sensors_that_stick_repeat_their_last_reading_while_the_plant_goes_on() 
     assert bench.sample().sensors != before.sensors
 
 
-def test_a_fault_without_a_code_sets_the_bit_alone_and_is_cleared_as_any_other() -> None:
+def test_a_fault_without_a_code_sets_only_the_bit_and_is_cleared_like_any_other() -> None:
     bench = Bench().ready()
     bench.device.latch_fault_without_code()
     state = bench.sample()
@@ -828,16 +828,16 @@ def test_a_fault_without_a_code_sets_the_bit_alone_and_is_cleared_as_any_other()
     assert bench.request(Op.ARM).result == Result.OK
 
 
-def test_a_device_at_another_rate_shows_it_by_its_clock() -> None:
+def test_a_device_at_another_rate_is_recognisable_by_its_clock() -> None:
     bench = Bench(TwinOptions(plant=Pendulum(), faults=FaultPlan(rate=2.0))).ready()
     first, second = bench.sample(), bench.sample()
     assert second.t_us - first.t_us == PERIOD_US // 2
 
 
-# -- a plant that answers late -----------------------------------------------------------------------------------------
+# -- a plant with a delay ----------------------------------------------------------------------------------------------
 
 
-def test_a_delay_longer_and_shorter_than_a_period_moves_the_command_and_nothing_else() -> None:
+def test_a_delay_longer_or_shorter_than_a_period_shifts_only_the_command() -> None:
     safe, a, b = (0,), (1,), (2,)
     line = DelayLine(1500, safe)
     assert line.shift([(1000, a)]) == [(1000, safe)]
@@ -845,7 +845,7 @@ def test_a_delay_longer_and_shorter_than_a_period_moves_the_command_and_nothing_
     assert line.shift([(1000, b)]) == [(500, a), (400, a), (100, b)]
 
 
-def test_a_late_plant_stands_still_until_its_command_arrives() -> None:
+def test_a_late_plant_does_not_move_until_its_command_arrives() -> None:
     bench = Bench(TwinOptions(plant=Pendulum(delay_s=2.5 * PERIOD_US * 1e-6)), time_scale=0.0).ready()
     angles = []
     for _ in range(5):
@@ -895,6 +895,6 @@ def test_each_reset_draws_a_sample_of_plant_sensors_and_delay_by_its_seed() -> N
         ({**{n: (v,) for n, v in PLANT.lumped.items()}, "dead_band": (-1.0,)}, "dead_band: expected 0 to"),
     ],
 )
-def test_samples_that_cannot_be_drawn_are_refused(samples: dict[str, tuple[float, ...]], message: str) -> None:
+def test_impossible_samples_are_refused(samples: dict[str, tuple[float, ...]], message: str) -> None:
     found = twin_problems(TwinOptions(plant=PLANT, samples=samples), RIG, AT_REST)
     assert any(text.startswith(message) for _, text in found), found

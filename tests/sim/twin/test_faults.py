@@ -56,7 +56,7 @@ def test_corruption_alters_exactly_one_byte(data: bytes, seed: int) -> None:
     assert sum(a != b for a, b in zip(data, damaged, strict=True)) == 1
 
 
-def test_a_corrupted_frame_never_arrives_as_another() -> None:
+def test_a_corrupted_frame_never_arrives_as_a_different_valid_one() -> None:
     injector = FaultInjector(FaultPlan(to_host=FaultRates(corrupt=1.0)))
     for n in range(200):
         body = b"\x11" + n.to_bytes(4, "little")
@@ -64,14 +64,14 @@ def test_a_corrupted_frame_never_arrives_as_another() -> None:
         assert FrameReader().feed(damaged) in ([], [body])
 
 
-def test_the_seed_decides_what_happens() -> None:
+def test_the_seed_determines_the_faults() -> None:
     rates = FaultRates(drop=0.2, corrupt=0.2, delay=0.2, duplicate=0.2)
     plan = FaultPlan(seed=3, to_host=rates)
     assert deliveries(plan, 50) == deliveries(plan, 50)
     assert deliveries(plan, 50) != deliveries(msgspec.structs.replace(plan, seed=4), 50)
 
 
-def test_probabilities_are_kept() -> None:
+def test_faults_occur_with_their_probabilities() -> None:
     lost = sum(not d for d in deliveries(FaultPlan(to_host=FaultRates(drop=0.25)), 4000))
     # Four standard deviations of a binomial count.
     assert abs(lost - 1000) < 4 * (4000 * 0.25 * 0.75) ** 0.5
@@ -83,7 +83,7 @@ def test_one_kind_of_fault_does_not_shift_another() -> None:
     assert [bool(d) for d in dropping] == [bool(d) for d in both]
 
 
-def test_the_directions_have_streams_of_their_own() -> None:
+def test_each_direction_has_its_own_stream() -> None:
     plan = FaultPlan(to_host=FaultRates(drop=0.5), to_device=FaultRates(drop=0.5))
     alone = deliveries(plan, 60)
     injector = FaultInjector(plan)
@@ -96,7 +96,7 @@ def test_the_directions_have_streams_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("direction", [None, *DIRECTIONS])
-def test_a_scheduled_fault_lasts_from_its_frame_for_its_frames(direction: Direction | None) -> None:
+def test_a_scheduled_fault_lasts_for_its_frames(direction: Direction | None) -> None:
     plan = scheduled("drop", frame=3, frames=2, direction=direction)
     for line in DIRECTIONS:
         lost = [n for n, d in enumerate(deliveries(plan, 8, line), start=1) if not d]
@@ -104,20 +104,20 @@ def test_a_scheduled_fault_lasts_from_its_frame_for_its_frames(direction: Direct
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_a_stall_holds_everything_and_delivers_it_in_one_burst_in_order(direction: Direction) -> None:
+def test_a_stall_holds_everything_and_delivers_it_in_order_in_one_burst(direction: Direction) -> None:
     out = deliveries(scheduled("stall", frame=3, frames=3), 7, direction)
     assert [len(d) for d in out] == [1, 1, 0, 0, 0, 4, 1]
     assert out[5] == [(0, b"frame %d" % n) for n in (3, 4, 5, 6)]
 
 
-def test_a_stall_by_chance_lasts_its_frames() -> None:
+def test_a_random_stall_lasts_for_its_frames() -> None:
     out = deliveries(FaultPlan(seed=1, stall=0.02, stall_frames=4), 400)
     bursts = [len(d) for d in out if len(d) > 1]
     assert bursts
     assert all(n >= 5 for n in bursts)
 
 
-def test_what_a_stall_holds_can_be_released_once_it_is_over() -> None:
+def test_data_held_by_a_stall_can_be_released_once_it_is_over() -> None:
     injector = FaultInjector(scheduled("stall", frame=1, frames=1))
     injector.begin_frame()
     injector.transform("to_device", b"late")
@@ -137,7 +137,7 @@ def test_a_certain_reboot_happens_at_every_frame() -> None:
     assert all(injector.begin_frame() for _ in range(3))
 
 
-def test_a_plan_comes_from_yaml_as_part_of_the_twin() -> None:
+def test_a_plan_is_read_from_yaml_as_part_of_the_twin() -> None:
     section = {
         "plant": {"kind": "pendulum"},
         "faults": {"to_host": {"drop": 0.1}, "scheduled": [{"kind": "stall", "frame": 100, "frames": 5}]},
@@ -171,7 +171,7 @@ def test_a_frozen_line_repeats_the_last_state_frame_before_it() -> None:
     assert out == [b"1", b"2", b"2", b"2", b"5", b"6"]
 
 
-def test_the_estop_is_pressed_for_as_long_as_it_was_scheduled() -> None:
+def test_the_estop_is_pressed_for_the_scheduled_duration() -> None:
     injector = FaultInjector(scheduled("estop", 2, 3))
     pressed = []
     for _ in range(6):

@@ -14,14 +14,14 @@ from onrig.sim.twin.main import faults_on_demand, serve
 from onrig.tools.load import load
 
 
-def test_a_link_names_the_line_and_goes_with_it(tmp_path: Path) -> None:
+def test_a_link_names_the_line_and_is_removed_with_it(tmp_path: Path) -> None:
     link = tmp_path / "link"
     with keep_link_file(link, "/dev/pts/7"):
         assert link.read_text() == "/dev/pts/7\n"
     assert not link.exists()
 
 
-def test_a_link_that_a_killed_twin_left_is_replaced(tmp_path: Path) -> None:
+def test_a_link_left_by_a_killed_twin_is_replaced(tmp_path: Path) -> None:
     link = tmp_path / "link"
     for left in ("/dev/pts/3\n", "/dev/shm/onrig-1-x/device\n"):
         link.write_text(left)
@@ -31,7 +31,7 @@ def test_a_link_that_a_killed_twin_left_is_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "precious\n", "/dev/pts/3", "/dev/pts/3\nmore\n", "/etc/passwd\n"])
-def test_a_file_of_anybody_else_is_neither_replaced_nor_removed(tmp_path: Path, content: str) -> None:
+def test_a_file_of_another_user_is_neither_replaced_nor_removed(tmp_path: Path, content: str) -> None:
     link = tmp_path / "link"
     link.write_text(content)
     assert "is not a twin's link file" in (link_problem(link) or "")
@@ -40,7 +40,7 @@ def test_a_file_of_anybody_else_is_neither_replaced_nor_removed(tmp_path: Path, 
     assert link.read_text() == content
 
 
-def test_nor_is_anything_else_that_is_there(tmp_path: Path) -> None:
+def test_other_existing_files_are_neither_replaced_nor_removed(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "ours").write_text("/dev/pts/3\n")
@@ -51,14 +51,14 @@ def test_nor_is_anything_else_that_is_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["/dev/pts/8\n", "mine now\n"])
-def test_a_link_that_somebody_else_has_taken_over_stays(tmp_path: Path, content: str) -> None:
+def test_a_link_taken_over_by_someone_else_is_kept(tmp_path: Path, content: str) -> None:
     link = tmp_path / "link"
     with keep_link_file(link, "/dev/pts/7"):
         link.write_text(content)
     assert link.read_text() == content
 
 
-def test_whoever_reads_a_link_may_send_signals_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_of_a_link_may_send_signals_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a handler SIGUSR1, which presses the e-stop, would end the twin."""
     signals = [signal.SIGTERM, signal.SIGINT, *faults_on_demand()]
     handlers_before = {signum: signal.getsignal(signum) for signum in signals}

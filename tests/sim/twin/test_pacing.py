@@ -1,4 +1,4 @@
-"""A twin in real time, on a clock that passes only while it is looked at or slept through."""
+"""A twin in real time, on a clock that advances only when read or slept on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from onrig.sim.twin.pacing import TraceReader, TraceWriter, TwinLoop, hand_over_
 from tests.sim.twin.bench import AT_REST, RIG
 
 LOOK_NS = 200
-"""What one look at the clock takes."""
+"""Duration of one read of the clock."""
 
 
 class Clock:
@@ -36,7 +36,7 @@ class Clock:
 
 
 class Line:
-    """The host's bytes come at given times; notes when the device's are written.  Sleepers are woken late."""
+    """The host's bytes arrive at given times; records when the device's are written.  Sleepers wake up late."""
 
     def __init__(self, clock: Clock, incoming: list[tuple[int, bytes]], wakes_late_ns: list[int]) -> None:
         self.has_hung_up = False
@@ -87,7 +87,7 @@ def run_whole(
     faults: FaultPlan | None = None,
     asks: list[tuple[int, Op]] | None = None,
 ) -> tuple[TwinLoop, list[tuple[int, bytes]]]:
-    """A configured and armed twin for so many frames; commands are (ns after the start, answers, counts)."""
+    """A configured and armed twin for a number of frames; commands are (ns after the start, answers, counts)."""
     clock = Clock()
     start_ns = clock.now_ns
     setpoints = m.CommandLayout(len(RIG.actuators))
@@ -105,7 +105,9 @@ def run_whole(
 
 @settings(max_examples=50)
 @given(st.lists(st.integers(0, 150_000), max_size=60), st.sampled_from([1000, 2000, 20_000]))
-def test_frames_leave_on_an_exact_grid_however_late_it_is_woken(wakes_late_ns: list[int], period_us: int) -> None:
+def test_frames_are_sent_on_an_exact_grid_however_late_the_twin_wakes_up(
+    wakes_late_ns: list[int], period_us: int
+) -> None:
     _, sent = run(period_us, 30, wakes_late_ns)
     first = sent[0][0]
     for at_ns, state in sent:
@@ -115,7 +117,7 @@ def test_frames_leave_on_an_exact_grid_however_late_it_is_woken(wakes_late_ns: l
 
 
 @pytest.mark.parametrize(("period_us", "after_ns"), [(20_000, 300_000), (1000, 250_000), (400, 100_000)])
-def test_a_frame_leaves_a_little_after_its_sample(period_us: int, after_ns: int) -> None:
+def test_a_frame_is_sent_a_little_after_its_sample(period_us: int, after_ns: int) -> None:
     assert hand_over_ns(1000 * period_us) == after_ns
     # The offset of a command's effect counts from the sample: the command that follows the frame by 50 us tells of it.
     came_ns = 3 * 1000 * period_us + after_ns + 50_000
@@ -132,7 +134,7 @@ def test_a_stall_shorter_than_a_period_delays_one_frame_and_shifts_nothing() -> 
     assert sent[-1][0] - sent[0][0] == pytest.approx(11_000_000, abs=5000)
 
 
-def test_a_stall_of_a_period_or_more_stops_the_device_s_time() -> None:
+def test_a_stall_of_a_period_or_more_stops_the_devices_time() -> None:
     loop, sent = run(1000, 12, [0] * 4 + [3_300_000])
     assert loop.n_pauses == 1
     assert loop.longest_pause_ns == pytest.approx(3_300_000, abs=5000)
@@ -141,7 +143,7 @@ def test_a_stall_of_a_period_or_more_stops_the_device_s_time() -> None:
     assert sent[-1][0] - sent[0][0] == pytest.approx(11_000_000 + 3_300_000, abs=5000)
 
 
-def test_its_trace_tells_when_each_frame_was_due_and_sent(tmp_path: Path) -> None:
+def test_its_trace_records_when_each_frame_was_due_and_sent(tmp_path: Path) -> None:
     stalls = [0] * 4 + [800_000] + [0] * 4 + [3_300_000]
     with closing(TraceWriter(tmp_path)) as writer, closing(TraceReader(tmp_path)) as reader:
         loop, sent = run(1000, 16, stalls, trace=writer)
@@ -161,14 +163,14 @@ def scheduled(kind: Kind, frame: int, frames: int = 1) -> FaultPlan:
     return FaultPlan(scheduled=(ScheduledFault(kind, frame, frames),))
 
 
-def test_a_stranger_s_hello_comes_beside_the_frames() -> None:
+def test_a_strangers_hello_is_sent_in_addition_to_the_frames() -> None:
     loop, sent = run_whole(1000, 8, [], faults=scheduled("stranger", 4, 2))
     hellos = [m.decode_hello(body) for _, body in sent if body[0] == m.MessageType.HELLO]
     assert [h.boot_id for h in hellos] == [loop._device.boot_id ^ 1] * 2
     assert sum(body[0] == m.MessageType.STATE for _, body in sent) == 8
 
 
-def test_a_deaf_device_gets_no_disarm_and_everything_else() -> None:
+def test_a_deaf_device_receives_everything_but_disarm() -> None:
     asks = [(4_600_000, Op.DISARM), (5_600_000, Op.ARM), (8_600_000, Op.DISARM)]
     _, sent = run_whole(1000, 12, [], faults=scheduled("deaf", 2, 5), asks=asks)
     answered = [m.decode_response(body).op for _, body in sent if body[0] == m.MessageType.RESPONSE]

@@ -1,4 +1,4 @@
-"""Images of a twin: where the strokes are, and the same whoever asks for them."""
+"""Images of a twin: the positions of the strokes."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class InProcessWorkers:
 
 
 def few_candidates(config: Any) -> Iterator[Candidate]:
-    """The configuration and two like it."""
+    """The configuration and two similar ones."""
     yield next(candidates(config))
     learner = {"ddpg": {"batch": 4, "reward_scale": 1e-3}, "updates_per_episode": 2}
     selection = {"strategy": "FIFO[Uniform]", "capacity": 10}
@@ -96,7 +96,7 @@ def bits(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_a_race_ends_with_an_answer_that_a_run_can_take(run: Path, finished_race: Path) -> None:
+def test_a_race_ends_with_a_result_that_a_run_can_use(run: Path, finished_race: Path) -> None:
     advice = json.loads((finished_race / "advice.json").read_text())
     assert advice["low"] < advice["mean"] < advice["high"]
     assert advice["run_low"] < advice["low"]
@@ -118,7 +118,7 @@ def test_an_advice_for_another_rig_is_refused(finished_race: Path, capsys: pytes
     assert "contains no advice (advice.json): create it with `onrig advise CONFIG" in capsys.readouterr().err
 
 
-def test_a_stopped_race_says_what_it_knows_and_goes_on_to_the_same_bits(
+def test_a_stopped_race_reports_its_results_and_continues_to_the_same_bits(
     run: Path, finished_race: Path, workers: InProcessWorkers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for max_units_done in (1, 7):
@@ -133,7 +133,7 @@ def test_a_stopped_race_says_what_it_knows_and_goes_on_to_the_same_bits(
         assert bits(run.parent / out_option) == bits(finished_race)
 
 
-def test_another_objective_or_a_larger_budget_goes_on_from_the_finished_trials(
+def test_another_objective_or_a_larger_budget_continues_from_the_finished_trials(
     run: Path, finished_race: Path, workers: InProcessWorkers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = run.parent / "more"
@@ -167,7 +167,7 @@ def test_refusals_are_one_line_with_the_remedy(
     assert "trials have no cameras" in refusal_message("pendulum-camera", *missing_folder)
 
 
-def test_a_candidate_with_more_trips_than_allowed_is_out(
+def test_a_candidate_with_more_trips_than_allowed_is_excluded(
     run: Path, workers: InProcessWorkers, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -177,7 +177,7 @@ def test_a_candidate_with_more_trips_than_allowed_is_out(
     assert "Excluded: few: 4 trips." in capsys.readouterr().out
 
 
-def test_a_race_goes_on_only_with_the_plugins_of_its_trials(
+def test_a_race_continues_only_with_the_plugins_of_its_trials(
     run: Path, finished_race: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = run.parent / "upgraded"

@@ -17,7 +17,7 @@ from onrig.tools.load import load
 
 
 def write_changed_pendulum(folder: Path, old: str, new: str) -> Subject:
-    """The shipped pendulum, changed in a file of its own: what the command line sets, holds for every candidate."""
+    """The shipped pendulum, changed in a file of its own: command-line settings apply to every candidate."""
     text = find_config("pendulum").read_text()
     assert old in text
     (folder / "run.yaml").write_text(text.replace(old, new))
@@ -47,7 +47,7 @@ def test_the_spec_of_a_race_makes_the_same_cells(tmp_path: Path) -> None:
     assert [cell.label for cell in cells] == [cell.label for cell in field.cells()]
 
 
-def test_limits_gates_and_budgets_stay_the_run_s(tmp_path: Path) -> None:
+def test_limits_gates_and_budgets_are_those_of_the_run(tmp_path: Path) -> None:
     gate_settings = "  near_envelope: {from: 0.4}\n  budgets: {hour: {trips: 5}}\n  over: steps\n"
     subject = write_changed_pendulum(tmp_path, "  process: ou\n", f"  process: ou\n{gate_settings}")
     field = enter_candidates(subject, tmp_path, {}, candidates(load(*subject)))
@@ -59,7 +59,7 @@ def test_limits_gates_and_budgets_stay_the_run_s(tmp_path: Path) -> None:
         assert msgspec.to_builtins(entry.config.exploration)["near_envelope"] == {"from": 0.4, "floor": 0.0}
 
 
-def test_a_candidate_s_memory_fits_into_the_bytes_of_the_board_or_it_is_out(tmp_path: Path) -> None:
+def test_a_candidate_whose_memory_exceeds_the_bytes_of_the_board_is_excluded(tmp_path: Path) -> None:
     small_selection = '{strategy: "FIFO[Uniform]", capacity_bytes: 200000}'
     subject = write_changed_pendulum(
         tmp_path, 'selection: {strategy: "FULL[Uniform]"}', f"selection: {small_selection}"
@@ -72,7 +72,7 @@ def test_a_candidate_s_memory_fits_into_the_bytes_of_the_board_or_it_is_out(tmp_
 
 
 @pytest.mark.parametrize("best", [UNCHANGED_NAME, "V-RACER", "SAC", "DDPG under ReF-ER"])
-def test_mutants_of_the_best_are_candidates_that_differ_in_two_settings(best: str, tmp_path: Path) -> None:
+def test_mutants_of_the_best_differ_from_it_in_two_settings(best: str, tmp_path: Path) -> None:
     subject = Subject("pendulum", ())
     config = load("pendulum")
     field = enter_candidates(
@@ -87,7 +87,7 @@ def test_mutants_of_the_best_are_candidates_that_differ_in_two_settings(best: st
     assert all(candidate.reason.count("->") == 2 for candidate in mutated)
 
 
-def test_what_the_command_line_sets_holds_for_every_candidate(tmp_path: Path) -> None:
+def test_command_line_settings_apply_to_every_candidate(tmp_path: Path) -> None:
     subject = Subject("pendulum", ("selection={strategy: 'Resv[Uniform]', capacity: 500}",))
     field = enter_candidates(subject, tmp_path, {}, candidates(load(*subject)))
     assert {entry.config.selection.strategy for entry in field.entrants.values()} == {"Resv[Uniform]"}

@@ -29,7 +29,7 @@ def result() -> Result:
     return result_of(identified(), Pendulum(), RIG, None, "a test")
 
 
-def test_without_an_identification_they_are_those_that_the_shield_covers() -> None:
+def test_without_an_identification_plants_are_those_covered_by_the_shield() -> None:
     config = load("pendulum")
     plants = draw_plants(config, None)
     box = config.limits.predicted
@@ -57,7 +57,7 @@ def test_an_identification_gives_its_joint_samples(result: Result, tmp_path: Pat
         assert all(plants.values[name][k] == result.samples[k][names.index(name)] for name in plants.values)
 
 
-def test_the_identification_of_a_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_identification_of_a_configuration_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "it.yaml").touch()
     (tmp_path / "run.yaml").write_text("identified: it.yaml\n")
     assert find_identification(str(tmp_path / "run.yaml"), ()) == tmp_path / "it.yaml"
@@ -68,7 +68,7 @@ def test_the_identification_of_a_configuration(tmp_path: Path, monkeypatch: pyte
     assert identification_path.resolve() == tmp_path / "it.yaml"
 
 
-def test_intervals_without_width_are_refused(result: Result, tmp_path: Path) -> None:
+def test_zero_width_intervals_are_refused(result: Result, tmp_path: Path) -> None:
     constant_samples = msgspec.structs.replace(result, samples=result.samples[:1] * 200)
     with pytest.raises(Failure, match=r"identified.yaml' are all equal: identify the rig again"):
         draw_plants(load("pendulum"), write_identification(tmp_path, constant_samples))
@@ -76,6 +76,6 @@ def test_intervals_without_width_are_refused(result: Result, tmp_path: Path) -> 
         draw_plants(load("pendulum", ["limits.predicted.spread=0"]), None)
 
 
-def test_a_configuration_that_says_nothing_of_its_plant_is_refused() -> None:
+def test_a_configuration_without_plant_uncertainty_is_refused() -> None:
     with pytest.raises(Failure, match=r"run `onrig identify CONFIG` and set identified: FILE"):
         draw_plants(load("pendulum", ["limits.predicted=null"]), None)

@@ -1,4 +1,4 @@
-"""Races on given scores: who leaves, who is paused, what bounds are stated."""
+"""Races on given scores: which candidates leave, which are paused, and the stated bounds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def budget(names: list[str], total: float = UNLIMITED) -> Budget:
 
 
 def random_scores(seed: int, means: list[float], std: float = 0.05, pairs: int = 64) -> dict[str, Values]:
-    """Scores around means, with a common part in each pair."""
+    """Scores around means, with a common component in each pair."""
     rng = np.random.default_rng(seed)
     common_scores = rng.normal(0.0, 0.1, pairs)
     return {chr(97 + k): m + common_scores + rng.normal(0.0, std, pairs) for k, m in enumerate(means)}
@@ -51,7 +51,7 @@ def grid(rng: np.random.Generator, cells: int = 8) -> Values:
     return np.asarray(np.where(has_failed, rng.uniform(0.0, 0.3, scores.shape), scores))
 
 
-def test_those_that_are_worse_with_certainty_leave_and_the_best_is_left() -> None:
+def test_certainly_worse_candidates_leave_and_the_best_remains() -> None:
     scores = random_scores(0, [0.5, 0.9, 0.7, 0.2])
     rules = Rules(Mean())
     state = race([*"abcd"], scores, rules, budget([*"abcd"]))
@@ -67,7 +67,7 @@ def test_a_few_equal_pairs_decide_nothing() -> None:
     assert not state.eliminations
 
 
-def test_candidates_that_are_equal_for_practice_end_a_race() -> None:
+def test_practically_equal_candidates_end_a_race() -> None:
     scores = random_scores(1, [0.8, 0.8], std=0.01)
     state = race(["a", "b"], scores, Rules(Mean()), budget(["a", "b"]))
     assert state.end_reason == "equal"
@@ -76,7 +76,7 @@ def test_candidates_that_are_equal_for_practice_end_a_race() -> None:
     assert max(-deficit.low, deficit.high) <= 0.02
 
 
-def test_a_race_wants_whole_rungs_until_its_scores_are_there() -> None:
+def test_a_race_requests_complete_rungs_until_their_scores_arrive() -> None:
     names = ["a", "b"]
     first_rung = race(names, {}, Rules(Mean()), budget(names))
     assert first_rung.next_pairs == {"a": RUNGS[0], "b": RUNGS[0]}
@@ -89,7 +89,7 @@ def test_a_race_wants_whole_rungs_until_its_scores_are_there() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000), st.integers(2, 7), st.integers(0, 200))
-def test_a_race_spends_no_more_than_its_budget_and_loses_alone(seed: int, number: int, total: int) -> None:
+def test_a_race_stays_within_its_budget_and_counts_losses(seed: int, number: int, total: int) -> None:
     rng = np.random.default_rng(seed)
     scores = random_scores(seed, rng.uniform(0.3, 0.9, number).tolist(), std=0.1)
     names, rules = list(scores), Rules(Mean())
@@ -102,7 +102,7 @@ def test_a_race_spends_no_more_than_its_budget_and_loses_alone(seed: int, number
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10_000))
-def test_a_race_that_is_fed_rung_by_rung_takes_the_same_course(seed: int) -> None:
+def test_a_race_fed_rung_by_rung_takes_the_same_course(seed: int) -> None:
     scores = random_scores(seed, [0.8, 0.78, 0.6, 0.75], std=0.1)
     names, rules = list(scores), Rules(Mean())
     known_scores: dict[str, Values] = {}
@@ -113,7 +113,7 @@ def test_a_race_that_is_fed_rung_by_rung_takes_the_same_course(seed: int) -> Non
     assert state == race(names, scores, rules, budget(names, 100))
 
 
-def test_where_the_budget_is_short_the_closest_rivals_run_on_and_the_others_are_paused() -> None:
+def test_with_a_short_budget_the_closest_rivals_continue_and_the_others_are_paused() -> None:
     scores = random_scores(3, [0.8, 0.79, 0.6, 0.5, 0.55], std=0.15)
     names = list(scores)
     state = race(names, scores, Rules(Mean()), budget(names, 50))
@@ -131,7 +131,7 @@ def race_with_newcomer(scores: dict[str, Values], total: float) -> State:
     return race(["new"], scores, Rules(Mean()), budget(list(scores), total), previous_state)
 
 
-def test_a_newcomer_that_is_better_takes_the_lead_once_it_has_caught_up() -> None:
+def test_a_better_newcomer_takes_the_lead_once_it_has_caught_up() -> None:
     scores = random_scores(4, [0.7, 0.69, 0.75], std=0.05)
     scores["new"] = scores.pop("c")
     state = race_with_newcomer(scores, UNLIMITED)
@@ -149,7 +149,7 @@ def test_a_newcomer_that_beats_all_others_at_once_leads() -> None:
     assert (state.remaining_names, state.end_reason) == (("new",), "one left")
 
 
-def test_barred_candidates_are_out_after_the_first_rung() -> None:
+def test_barred_candidates_are_excluded_after_the_first_rung() -> None:
     scores = random_scores(5, [0.9, 0.7, 0.69])
     state = race([*"abc"], scores, Rules(Mean()), budget([*"abc"]), excluded_names={"a"})
     assert "a" not in state.remaining_names
@@ -173,7 +173,7 @@ def test_the_tenth_percentile_of_pairs_is_resampled_jointly() -> None:
     assert LowTenth().summarize(common_scores, 0.025).half_width > 0.05
 
 
-def test_what_more_pairs_would_separate() -> None:
+def test_contenders_separable_by_more_pairs_are_predicted() -> None:
     scores = random_scores(6, [0.8, 0.72, 0.799], std=0.1)
     names, rules = list(scores), Rules(Mean())
     table = standings(race(names, scores, rules, budget(names, 42)), scores, rules)

@@ -1,4 +1,4 @@
-"""A run as trials in its plant's world."""
+"""A run as trials in the world of its plant."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def train_returns(run: StepRun, seeds: Sequence[int]) -> tuple[np.ndarray, np.nd
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_trials_in_the_world_learn_what_trials_of_the_run_learn(case: str) -> None:
+def test_trials_in_the_world_learn_like_trials_of_the_run(case: str) -> None:
     config = load("pendulum", [*SHORT, *CASES[case]])
     run = to_trial(config, "pendulum", {"set": {"task.episode_s": 0.4, "limits": {}}})
     unshielded = msgspec.structs.replace(run, options={**run.options, "shield": False, "counts": False})
@@ -77,7 +77,7 @@ def test_a_long_run_has_no_more_evaluations_than_a_curve_needs() -> None:
     assert not list(step_problems(run))
 
 
-def test_updates_that_do_not_divide_the_steps_are_kept_exactly() -> None:
+def test_an_update_ratio_that_does_not_divide_the_steps_is_kept_exactly() -> None:
     config = load("pendulum", ["task.episode_s=0.98", "learner.updates_per_episode=1"])
     run = to_trial(config, "pendulum", {"set": {"task.episode_s": 0.98}})
     assert (run.updates, run.update_every) == (1, 49)
@@ -95,7 +95,7 @@ def test_updates_that_do_not_divide_the_steps_are_kept_exactly() -> None:
         ),
     ],
 )
-def test_what_trials_cannot_have_is_refused(settings: list[str], message: str) -> None:
+def test_settings_unsupported_in_trials_are_refused(settings: list[str], message: str) -> None:
     with pytest.raises(Untranslatable, match=message):
         to_trial(load("pendulum", settings), "pendulum", {})
 

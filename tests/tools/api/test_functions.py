@@ -1,4 +1,4 @@
-"""Commands as functions: typed results, typed errors, no signal handlers, from any thread."""
+"""Commands as functions: typed results, typed errors, no signal handlers, callable from any thread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.tools.identification.test_verb import short_excitations
 
 @pytest.fixture(scope="module")
 def ended_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunResult, list[RunFacts], object]:
-    """A run from a thread, what its progress was, and the handler of SIGINT meanwhile."""
+    """A run in a thread, its progress, and the handler of SIGINT meanwhile."""
     folder = tmp_path_factory.mktemp("runs") / "run"
     facts: list[RunFacts] = []
     handlers: list[object] = []
@@ -53,7 +53,7 @@ def test_a_run_from_a_thread_ends_with_a_typed_result(ended_run: tuple[RunResult
     assert not (run.folder / "learning_curve.png").exists()
 
 
-def test_an_exception_of_the_progress_ends_the_run_in_order(tmp_path: Path) -> None:
+def test_an_exception_in_the_progress_callback_ends_the_run_in_order(tmp_path: Path) -> None:
     class StopFromProgress(Exception):
         pass
 
@@ -69,7 +69,7 @@ def test_an_exception_of_the_progress_ends_the_run_in_order(tmp_path: Path) -> N
     assert data.summary["episodes"] < 400
 
 
-def test_what_cannot_run_is_an_error_with_a_code(tmp_path: Path) -> None:
+def test_a_run_that_cannot_start_is_an_error_with_a_code(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").touch()
     with pytest.raises(onrig.Failure, match="already contains a run") as error:
         onrig.run("pendulum", run_dir=tmp_path)
@@ -135,7 +135,7 @@ def test_experiment_counts_its_trials(tmp_path: Path) -> None:
         onrig.experiment(spec, out=tmp_path / "out", manner=options)
 
 
-def test_every_public_name_has_its_home() -> None:
+def test_every_public_name_is_defined_in_its_module() -> None:
     assert sorted(onrig.__all__) == sorted(onrig._HOMES)
     for name in onrig.__all__:
         assert getattr(onrig, name).__module__.startswith("onrig."), name

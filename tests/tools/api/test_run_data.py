@@ -1,4 +1,4 @@
-"""``onrig.open_run``: a run's folder as arrays, bit for bit what its files hold."""
+"""``onrig.open_run``: a run's folder as arrays, bit for bit the contents of its files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run(folder: Path) -> RunData:
     return onrig.open_run(folder)
 
 
-def test_the_records_are_those_of_the_log_bit_for_bit(run: RunData) -> None:
+def test_the_records_equal_those_of_the_log_bit_for_bit(run: RunData) -> None:
     parts = [part for part in read_log(run.folder, run.config.rig) if isinstance(part, np.ndarray)]
     logged_records = np.concatenate(parts)
     reread = np.empty(run.records.rows, record_layout(run.config).dtype)
@@ -48,7 +48,7 @@ def test_the_records_are_those_of_the_log_bit_for_bit(run: RunData) -> None:
     assert run.records["observation"].shape == (run.records.rows, 2)
 
 
-def test_the_experiences_are_those_of_the_memory_bit_for_bit(run: RunData) -> None:
+def test_the_experiences_equal_those_of_the_memory_bit_for_bit(run: RunData) -> None:
     memory = RunView(run.folder, run.config).memory()
     assert not isinstance(memory, str)
     storage = memory.storage
@@ -93,7 +93,7 @@ def test_pandas_reads_the_tables(run: RunData) -> None:
     assert len(run.episodes.to_pandas()) == run.episodes.rows
 
 
-def test_a_killed_run_is_read_to_its_last_complete_record(folder: Path, run: RunData, tmp_path: Path) -> None:
+def test_a_killed_run_is_read_up_to_its_last_complete_record(folder: Path, run: RunData, tmp_path: Path) -> None:
     killed_run = onrig.open_run(whole_runs.copy_as_killed(folder, tmp_path / "killed"))
     assert killed_run.state == "killed"
     assert killed_run.missing == (
@@ -106,7 +106,7 @@ def test_a_killed_run_is_read_to_its_last_complete_record(folder: Path, run: Run
     assert killed_run.experiences.rows == run.experiences.rows
 
 
-def test_a_run_under_way_is_read_too(folder: Path, tmp_path: Path) -> None:
+def test_a_run_in_progress_is_read_too(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder, tmp_path / "run", ignore=shutil.ignore_patterns("summary.json"))
     shm = create_folder()
     try:
@@ -119,7 +119,7 @@ def test_a_run_under_way_is_read_too(folder: Path, tmp_path: Path) -> None:
         remove_folder(shm)
 
 
-def test_what_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
+def test_missing_data_are_named(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(NoRun, match="contains no run"):
         onrig.open_run(tmp_path)
     shutil.copy(folder / "config.yaml", tmp_path)
@@ -134,7 +134,7 @@ def test_what_is_missing_is_named(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("session", ["session", "resumed"])
 def test_each_record_counts_once(tmp_path: Path, session: str) -> None:
-    """Another replay process writes some once more; a run resumed in lockstep repeats those after its checkpoint."""
+    """Another replay process writes some records again; a run resumed in lockstep repeats those after a checkpoint."""
 
     def log_again(run: LoggedRun) -> None:
         run._log_pending()

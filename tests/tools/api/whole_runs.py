@@ -1,4 +1,4 @@
-"""Runs of all processes, in lockstep, for tests of what a run leaves."""
+"""Complete runs in lockstep, for tests of what they leave behind."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def start(folder: Path, *settings: str, config: str = "pendulum") -> subprocess.
 
 
 def make_finished_run(folder: Path, *settings: str, config: str = "pendulum") -> Path:
-    """Make a small run to its end."""
+    """Complete a small run."""
     with start(folder, *settings, config=config) as process:
         _, errors = process.communicate()
     assert process.returncode == 0, errors
@@ -40,7 +40,7 @@ def make_finished_run(folder: Path, *settings: str, config: str = "pendulum") ->
 
 
 def copy_as_killed(source: Path, folder: Path) -> Path:
-    """Copy of a run as it would be had it been killed: no summary, a log without its end."""
+    """Copy of a run as if it had been killed: no summary, a log without its end."""
     import shutil
 
     shutil.copytree(source, folder)

@@ -43,7 +43,7 @@ def test_figures_keep_their_unit() -> None:
     assert "tcp: replication" in rows_table(report.rows)
 
 
-def test_nothing_is_said_of_a_wire_that_there_is_not() -> None:
+def test_without_a_wire_none_is_reported() -> None:
     report = build_report({"ipc": endpoint_results(1.0, bytes_per_step=math.nan)}, AdmissionTimes([MS], [MS]), 44)
     assert not any("wire" in row.case for row in report.rows)
 

@@ -94,7 +94,7 @@ def sentinel_records(kind: str, *stalls: tuple[int, int]) -> SentinelRecords:
 # -- cyclictest --------------------------------------------------------------------------------------------------------
 
 
-def test_its_histogram_is_read_with_what_lies_beyond_its_end_counted_at_the_maximum() -> None:
+def test_the_histogram_counts_samples_beyond_its_end_at_the_maximum() -> None:
     histogram = parse(CYCLICTEST)
     assert histogram.count == 100
     figures = histogram.summary_us()
@@ -110,7 +110,7 @@ def test_output_without_a_histogram_is_refused(text: str) -> None:
 
 @settings(max_examples=50)
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=300), st.sampled_from([50.0, 99.0, 99.9]))
-def test_percentiles_of_its_histogram_are_those_of_its_latencies(latencies: list[int], q: float) -> None:
+def test_percentiles_of_its_histogram_equal_those_of_its_latencies(latencies: list[int], q: float) -> None:
     latencies_us, counts = np.unique(latencies, return_counts=True)
     text = "\n".join(f"{u:06d} {n:06d}" for u, n in zip(latencies_us, counts, strict=True))
     exact = float(np.percentile(latencies, q, method="inverted_cdf"))
@@ -119,7 +119,7 @@ def test_percentiles_of_its_histogram_are_those_of_its_latencies(latencies: list
     assert exact <= percentile + 1e-9 <= 1.008 * max(exact, 0.001) + 1e-6
 
 
-def test_it_runs_at_the_loop_s_priority_period_and_cpu() -> None:
+def test_it_runs_at_the_loops_priority_period_and_cpu() -> None:
     line = command("cyclictest", cpu=3, priority=50, period_us=2000, seconds=30.0)
     pairs = dict(itertools.pairwise(line))
     assert (pairs["-a"], pairs["-p"], pairs["-i"], pairs["-D"]) == ("3", "50", "2000", "30s")
@@ -131,7 +131,7 @@ def test_it_runs_at_the_loop_s_priority_period_and_cpu() -> None:
 
 
 @given(st.integers(1, 4), st.floats(1, 600), st.floats(1, 60))
-def test_every_subject_gets_the_same_time_in_slices_that_take_turns(n: int, seconds: float, slice_s: float) -> None:
+def test_every_subject_gets_the_same_time_in_alternating_slices(n: int, seconds: float, slice_s: float) -> None:
     subjects = [Subject(str(k)) for k in range(n)]
     slices = schedule(subjects, seconds, slice_s)
     for k, subject in enumerate(subjects):
@@ -140,7 +140,7 @@ def test_every_subject_gets_the_same_time_in_slices_that_take_turns(n: int, seco
         assert all([s.subject.name for s in r].count(str(k)) == 1 for r in rounds_of_slices)
 
 
-def test_turns_are_reversed_every_other_time_so_that_drift_cancels() -> None:
+def test_the_order_is_reversed_every_other_time_so_that_drift_cancels() -> None:
     a, b = Subject("a"), Subject("b")
     assert [s.subject.name for s in schedule([a, b], 120, 30)] == ["a", "b", "b", "a", "a", "b", "b", "a"]
 
@@ -154,7 +154,7 @@ def test_every_shipped_run_can_be_measured_at_every_rate(name: str, rate_hz: flo
     assert config.episodes * config.task.episode_s > 3 * 30.0
 
 
-def test_a_rig_without_a_learner_starts_with_the_kind_of_policy_that_its_learner_would_send() -> None:
+def test_a_rig_without_a_learner_starts_with_a_policy_of_its_learners_kind() -> None:
     learner = ("learner.algorithm=vracer", "exploration={process: own}")
     for overrides, hidden in ((learner, 0), ((*learner, "learner.vracer.recurrent={units: [8, 4]}"), 24), ((), 0)):
         config = load_for_rig("pendulum-hidden", overrides)
@@ -164,7 +164,7 @@ def test_a_rig_without_a_learner_starts_with_the_kind_of_policy_that_its_learner
         assert verdict.contract.stochastic == bool(overrides)
 
 
-def test_the_default_run_has_all_that_a_tick_can_be_made_to_do() -> None:
+def test_the_default_run_exercises_everything_that_a_tick_can_do() -> None:
     config = load_for_rig("pendulum-hardware", [*MAX_LOAD_SETTINGS, "device.pace=realtime"])
     assert config.limits.predicted is not None
     budgets = config.exploration.budgets
@@ -200,7 +200,7 @@ def test_every_check_can_hold_and_can_fail() -> None:
     assert [c.name for c in build_checks(bad_results) if c.holds] == []
 
 
-def test_lateness_may_be_half_as_much_again_or_sixty_microseconds_more_than_cyclictest_s() -> None:
+def test_lateness_may_exceed_cyclictests_by_half_or_by_sixty_microseconds() -> None:
     def holds(our_us: float, their_us: float) -> bool:
         results = rate_results(
             1000, rig_results("onrig", tally(our_us, 100)), reference_histogram=histogram_of(*[their_us] * 100)
@@ -213,11 +213,11 @@ def test_lateness_may_be_half_as_much_again_or_sixty_microseconds_more_than_cycl
     assert not holds(310, 200)
 
 
-def test_without_cyclictest_nothing_is_said_of_it() -> None:
+def test_without_cyclictest_it_is_not_mentioned() -> None:
     assert not any("cyclictest" in c.name for c in build_checks(rate_results(1000, rig_results("onrig", tally(9, 9)))))
 
 
-def test_a_miss_of_the_program_during_a_stall_of_the_machine_is_the_machine_s() -> None:
+def test_a_miss_during_a_stall_of_the_machine_is_attributed_to_the_machine() -> None:
     rig = rig_results("onrig", tally(50, 100, [missed_ticks(Miss.PROGRAM)]))
 
     def value(*stalls: SentinelRecords) -> float:
@@ -231,7 +231,7 @@ def test_a_miss_of_the_program_during_a_stall_of_the_machine_is_the_machine_s() 
     assert value(sentinel_records("line", (10**9, 10**9 + 900_000))) == 1, "a slow line does not make our own work long"
 
 
-def test_at_two_hundred_hertz_a_miss_must_have_a_stall_of_machine_or_line_beside_it() -> None:
+def test_at_two_hundred_hertz_a_miss_requires_a_simultaneous_stall_of_machine_or_line() -> None:
     def value(rate_hz: float, *stalls: SentinelRecords) -> list[float]:
         results = rate_results(rate_hz, rig_results("onrig", tally(50, 100, [missed_ticks(Miss.HOST)])), stalls=stalls)
         return [c.value for c in build_checks(results) if "outside stalls" in c.name]
@@ -241,12 +241,12 @@ def test_at_two_hundred_hertz_a_miss_must_have_a_stall_of_machine_or_line_beside
     assert value(1000) == []
 
 
-def test_equal_slices_differ_by_nothing() -> None:
+def test_equal_slices_have_no_difference() -> None:
     assert ratio_of_means([5.0, 5.0], [5.0, 5.0]) == (1.0, 1.0, 1.0)
 
 
 @given(st.lists(st.floats(1, 1e4), min_size=2, max_size=20), st.lists(st.floats(1, 1e4), min_size=2, max_size=20))
-def test_a_ratio_lies_in_its_interval_and_turns_over_with_its_sides(a: list[float], b: list[float]) -> None:
+def test_a_ratio_lies_in_its_interval_and_inverts_with_its_sides(a: list[float], b: list[float]) -> None:
     r, inverse = ratio_of_means(a, b), ratio_of_means(b, a)
     assert r.low <= r.value <= r.high
     assert r.value == pytest.approx(1 / inverse.value)
@@ -264,7 +264,7 @@ def test_a_difference_far_beyond_the_spread_is_found() -> None:
     assert ratio_of_means([100, 140, 80, 101], [90, 110, 120, 85]).includes_one
 
 
-# -- what is shown -----------------------------------------------------------------------------------------------------
+# -- output ------------------------------------------------------------------------------------------------------------
 
 
 def test_tables_and_json_name_rate_subject_and_cause(tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def test_tables_and_json_name_rate_subject_and_cause(tmp_path: Path) -> None:
     assert "1000 Hz: stage policy" in rows_table(report.rows)
 
 
-def test_a_run_that_ended_by_itself_is_a_check_that_fails_and_keeps_what_was_measured() -> None:
+def test_a_run_that_ended_by_itself_fails_a_check_and_keeps_its_measurements() -> None:
     base_results = rig_results("onrig", tally(50, 100))
     results = rate_results(
         1000,
@@ -317,7 +317,7 @@ class EndedRun:
     ("summary", "reason"),
     [('{"exit_reason": "a lease ran out 8 times"}', "ran out 8 times"), ("{", "last line"), (None, "last")],
 )
-def test_why_a_run_ended_stands_in_its_summary(summary: str | None, reason: str, tmp_path: Path) -> None:
+def test_the_summary_gives_the_reason_why_a_run_ended(summary: str | None, reason: str, tmp_path: Path) -> None:
     rig: Any = MeasuredRig.__new__(MeasuredRig)
     rig.folder, rig._output, rig._run, rig._ring = tmp_path, tmp_path / "run.out", EndedRun(), EndedRun()
     (tmp_path / "run.out").write_text("first line\nlast line\n")
@@ -327,7 +327,7 @@ def test_why_a_run_ended_stands_in_its_summary(summary: str | None, reason: str,
         rig.follow(1e-3, lambda records: None)
 
 
-def test_a_long_list_of_misses_is_cut_and_says_so() -> None:
+def test_a_long_list_of_misses_is_truncated_and_says_so() -> None:
     results = [
         rate_results(
             1000, rig_results("onrig", tally(50, 100, [missed_ticks(Miss.LINK, n * 10**9) for n in range(50)]))
@@ -350,7 +350,7 @@ def test_the_plot_is_drawn(tmp_path: Path) -> None:
     assert (tmp_path / "loop.png").stat().st_size > 10_000
 
 
-def test_the_page_s_address_is_found_in_what_a_run_prints() -> None:
+def test_the_address_of_the_page_is_found_in_the_output_of_a_run() -> None:
     assert find_page_url("run folder: x\nlive view: http://127.0.0.1:8089/\nready") == "http://127.0.0.1:8089/"
     assert find_page_url("run folder: x\n") is None
 
@@ -358,7 +358,7 @@ def test_the_page_s_address_is_found_in_what_a_run_prints() -> None:
 # -- the command -------------------------------------------------------------------------------------------------------
 
 
-def test_bench_knows_it() -> None:
+def test_bench_lists_the_loop() -> None:
     assert "loop" in members("bench")
 
 
@@ -376,7 +376,7 @@ def test_bench_knows_it() -> None:
         (["no-such-run"], "no-such-run"),
     ],
 )
-def test_bad_arguments_are_told_in_a_line_before_anything_starts(
+def test_invalid_arguments_are_reported_in_one_line_before_anything_starts(
     arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["bench", "loop", *arguments]) == 2

@@ -14,7 +14,7 @@ LAYOUT = RecordLayout(2, 1, 1)
 
 
 def record_aims(*sampled_ns: int) -> list[tuple[int, int]]:
-    """What a sentinel is told by records of frames sampled then, one at a time."""
+    """Aims of a sentinel, given records of frames sampled at these times, one at a time."""
     aims: list[tuple[int, int]] = []
     tracker = PhaseTracker(PERIOD_NS, lambda *args: aims.append(args))
     for frame_sampled_ns in sampled_ns:
@@ -25,15 +25,15 @@ def record_aims(*sampled_ns: int) -> list[tuple[int, int]]:
     return aims
 
 
-def test_it_looks_in_the_loop_s_rest() -> None:
+def test_it_measures_during_the_loops_rest() -> None:
     assert record_aims(7_000_000) == [(7_600_000, PERIOD_NS)]
 
 
-def test_it_is_told_once_as_long_as_the_device_keeps_its_phase() -> None:
+def test_it_is_aimed_once_while_the_device_keeps_its_phase() -> None:
     assert len(record_aims(*(7_000_000 + n * PERIOD_NS + (-1) ** n * 20_000 for n in range(100)))) == 1
 
 
-def test_it_is_told_again_where_a_twin_has_paused_or_a_crystal_has_drifted() -> None:
+def test_it_is_aimed_again_after_a_pause_of_the_twin_or_a_drift_of_the_crystal() -> None:
     assert record_aims(7_000_000, 9_333_000, 10_333_000) == [(7_600_000, PERIOD_NS), (9_933_000, PERIOD_NS)]
     drifting_aims = record_aims(*(n * (PERIOD_NS + 100) for n in range(2001)))
     assert len(drifting_aims) == 1 + 200_000 // 50_100
@@ -42,16 +42,16 @@ def test_it_is_told_again_where_a_twin_has_paused_or_a_crystal_has_drifted() -> 
 
 
 @given(st.integers(0, 10**15), st.integers(100_000, 10**9), st.integers(0, 10**15))
-def test_its_first_look_is_soon_and_not_missed_already(anchor_ns: int, period_ns: int, now_ns: int) -> None:
+def test_its_first_measurement_is_soon_and_not_already_missed(anchor_ns: int, period_ns: int, now_ns: int) -> None:
     first_ns = first_wake_ns(anchor_ns, period_ns, now_ns)
     assert period_ns < first_ns - now_ns <= 2 * period_ns
     assert (first_ns - anchor_ns) % period_ns == 0
 
 
-def test_a_sentinel_that_is_told_to_look_elsewhere_goes_on_and_tells_what_it_saw() -> None:
+def test_a_sentinel_that_is_aimed_elsewhere_continues_and_reports_its_measurements() -> None:
     with Sentinels([0], None, priority=0) as sentinels:
         sentinels.aim(0, 0, 2_000_000)
-        sentinels.aim(5, 0, 2_000_000)  # nobody is there
+        sentinels.aim(5, 0, 2_000_000)  # there is no receiver
         sentinels.clear_aim(0)
         (record,) = sentinels.records()
     assert (record.kind, record.cpu) == ("timer", 0)

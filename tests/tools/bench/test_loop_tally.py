@@ -31,7 +31,7 @@ US = 1000
 
 
 def timed_records(n: int, late_us: list[int] | None = None, *, tick: int = 0) -> Records:
-    """Records of consecutive frames, received so late each, with a tick of 100 us."""
+    """Records of consecutive frames with these lateness values, each with a tick of 100 us."""
     rows = records(n, tick=tick, frame=tick + 1)
     rows["t_device_us"] = rows["frame"].astype(np.uint64) * (PERIOD_NS // US)
     lateness_ns = np.zeros(n, np.int64) if late_us is None else np.array(late_us, np.int64) * US
@@ -42,7 +42,7 @@ def timed_records(n: int, late_us: list[int] | None = None, *, tick: int = 0) ->
 
 
 def on_time_sends(rows: Records) -> SendTimes:
-    """Frames that were sent when they were due, 10 us before a punctual loop has them."""
+    """Frames that were sent when due, 10 us before a punctual loop receives them."""
     due_ns = rows["frame"].astype(np.int64) * PERIOD_NS + 10**9 - 10 * US
     return SendTimes(due_ns, due_ns.copy())
 
@@ -63,7 +63,7 @@ def p(tally: Tally, name: str, q: float = 100) -> float | None:
 # -- lateness ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_twin_tells_when_it_sent_each_frame(tmp_path: Path) -> None:
+def test_a_twin_reports_when_it_sent_each_frame(tmp_path: Path) -> None:
     rows = timed_records(100)
     sent_ns = rows["t_receive_ns"] - 30 * US
     with closing(TraceWriter(tmp_path)) as writer, closing(TraceReader(tmp_path)) as reader:
@@ -82,7 +82,7 @@ def test_a_twin_tells_when_it_sent_each_frame(tmp_path: Path) -> None:
         assert (sends.sent_ns[40:50] == rows["t_receive_ns"][40:50] - 7 * US).all()
 
 
-def test_a_device_at_a_port_is_as_punctual_as_the_loop_makes_out() -> None:
+def test_a_device_on_a_port_is_as_punctual_as_the_loop_observes() -> None:
     rows = timed_records(10)
     rows["lateness_ns"] = np.arange(10) * US
     sends = send_times(rows, None)
@@ -90,7 +90,7 @@ def test_a_device_at_a_port_is_as_punctual_as_the_loop_makes_out() -> None:
     assert sends.n_unknown == 0
 
 
-def test_a_twin_that_pauses_makes_nobody_late_and_its_pauses_are_counted() -> None:
+def test_a_pausing_twin_causes_no_lateness_and_its_pauses_are_counted() -> None:
     rows = timed_records(300)
     paused_ns = np.cumsum(np.isin(np.arange(300), [100, 101, 150]) * [round(1.7 * PERIOD_NS)])
     rows["t_receive_ns"] += paused_ns
@@ -99,7 +99,7 @@ def test_a_twin_that_pauses_makes_nobody_late_and_its_pauses_are_counted() -> No
     assert (tally.pauses, p(tally, "lateness")) == (3, 10.0)
 
 
-def test_what_a_twin_sends_late_is_not_the_loop_s_lateness() -> None:
+def test_frames_sent_late_by_a_twin_do_not_count_as_lateness_of_the_loop() -> None:
     rows = timed_records(100, [0] * 60 + [700] + [0] * 39)
     sent = on_time_sends(rows)
     sent.sent_ns[60] += 700 * US
@@ -112,7 +112,7 @@ def test_what_a_twin_sends_late_is_not_the_loop_s_lateness() -> None:
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(0, 120), min_size=1, max_size=8), st.integers(0, 2**32 - 1))
-def test_it_does_not_matter_in_which_portions_records_come(sizes: list[int], seed: int) -> None:
+def test_the_batching_of_records_does_not_matter(sizes: list[int], seed: int) -> None:
     n = sum(sizes)
     rng = np.random.default_rng(seed)
     rows = timed_records(n, rng.integers(0, 900, n).tolist())
@@ -130,13 +130,13 @@ def test_it_does_not_matter_in_which_portions_records_come(sizes: list[int], see
         assert histogram.summary_us() == in_portions.histograms[name].summary_us()
 
 
-def test_every_stage_has_a_histogram_of_its_own() -> None:
+def test_every_stage_has_its_own_histogram() -> None:
     tally = tally_of(timed_records(50))
     assert [p(tally, name) for name in STAGES] == [float(k) for k in range(1, len(STAGES) + 1)]
     assert p(tally, "tick") == 100.0
 
 
-def test_an_episode_s_last_record_is_no_tick_but_its_frame_may_be_late() -> None:
+def test_the_last_record_of_an_episode_is_not_a_tick_but_its_frame_may_be_late() -> None:
     rows = timed_records(50, [0] * 49 + [700])
     rows["flags"][-1] |= Flag.NO_ACTION
     rows["tick_ns"][-1] = 10**9
@@ -144,7 +144,7 @@ def test_an_episode_s_last_record_is_no_tick_but_its_frame_may_be_late() -> None
     assert (tally.ticks, p(tally, "tick"), p(tally, "lateness")) == (49, 100.0, 710.0)
 
 
-def test_intervals_are_told_on_both_clocks_and_not_across_episodes() -> None:
+def test_intervals_are_reported_on_both_clocks_and_not_across_episodes() -> None:
     rows = timed_records(60, [0] * 30 + [400] + [0] * 29)
     second_rows = timed_records(60)
     second_rows["episode"] = 2
@@ -155,7 +155,7 @@ def test_intervals_are_told_on_both_clocks_and_not_across_episodes() -> None:
     assert tally.histograms[HOST_CLOCK_ERROR].count == 118
 
 
-def test_swaps_in_the_midst_of_an_episode_are_found_with_their_neighbours() -> None:
+def test_swaps_within_an_episode_are_found_with_their_neighbours() -> None:
     rows = timed_records(200, [0] * 95 + [600] * 5 + [0] * 100)
     rows["policy_id"][100:] = 9
     tally = tally_of(rows)
@@ -163,20 +163,20 @@ def test_swaps_in_the_midst_of_an_episode_are_found_with_their_neighbours() -> N
     assert tally.histograms["tick near a swap"].count == 21
 
 
-def test_another_policy_in_another_episode_is_no_swap() -> None:
+def test_another_policy_in_another_episode_is_not_a_swap() -> None:
     rows = timed_records(20)
     rows["policy_id"][10:], rows["episode"][10:] = 9, 2
     assert not is_policy_swap(rows).any()
 
 
 @given(st.lists(st.booleans(), max_size=60), st.integers(0, 12))
-def test_near_is_what_is_at_most_so_many_ticks_away(has_swap: list[bool], ticks: int) -> None:
+def test_nearby_ticks_are_at_most_a_given_number_away(has_swap: list[bool], ticks: int) -> None:
     swap_indices = [i for i, s in enumerate(has_swap) if s]
     is_near = is_near_swap(np.array(has_swap, np.bool_), ticks)
     assert is_near.tolist() == [any(abs(i - k) <= ticks for k in swap_indices) for i in range(len(has_swap))]
 
 
-def test_a_miss_is_kept_with_the_time_its_frame_was_due_and_the_work_before_it() -> None:
+def test_a_miss_is_stored_with_the_due_time_of_its_frame_and_the_preceding_work() -> None:
     rows = timed_records(100)
     rows = np.delete(rows, [50, 51])
     rows["missed"][50], rows["miss"][50] = 2, Miss.PROGRAM
@@ -220,14 +220,14 @@ def make_miss(due_ns: int = 100 * PERIOD_NS) -> MissedTicks:
     ],
     ids=["within", "ends within", "before", "after", "too short"],
 )
-def test_a_stall_explains_a_miss_at_its_time_if_it_is_long_enough(
+def test_a_simultaneous_stall_explains_a_miss_if_it_is_long_enough(
     due_ns: int, woken_ns: int, is_explained: bool
 ) -> None:
     stalls = Stalls([sentinel("timer", (due_ns, woken_ns))], PERIOD_NS)
     assert stalls.explain(make_miss()).caused_by_machine is is_explained
 
 
-def test_of_several_stalls_the_longest_is_named_and_line_and_machine_are_told_apart() -> None:
+def test_of_several_stalls_the_longest_is_named_and_line_and_machine_are_distinguished() -> None:
     start_ns = 100 * PERIOD_NS
     sentinels = [
         sentinel("timer", (start_ns, start_ns + 600 * US), (start_ns, start_ns + 900 * US)),
@@ -238,7 +238,7 @@ def test_of_several_stalls_the_longest_is_named_and_line_and_machine_are_told_ap
     assert Stalls(sentinels[1:], PERIOD_NS).explain(make_miss()).caused_by_line
 
 
-def test_the_chance_of_mere_coincidence_grows_with_what_was_seen() -> None:
+def test_the_chance_of_coincidence_grows_with_the_number_of_stalls() -> None:
     quiet = Stalls([], PERIOD_NS)
     noisy_stalls = Stalls([sentinel("timer", *[(n * 10**7, n * 10**7 + 600 * US) for n in range(50)])], PERIOD_NS)
     assert quiet.chance_fraction(1.0) == 0.0
@@ -246,7 +246,7 @@ def test_the_chance_of_mere_coincidence_grows_with_what_was_seen() -> None:
     assert noisy_stalls.chance_fraction(0.01) == 1.0
 
 
-def test_a_sentinel_s_histogram_has_every_wake_up_and_the_latest_exactly() -> None:
+def test_a_sentinels_histogram_has_every_wake_up_and_the_latest_exactly() -> None:
     histogram = sentinel("timer", counts=(5, 3, 0, 2), max_ns=MIN_RECORDED_NS + 1).histogram()
     assert histogram.count == 10
     assert histogram.summary_us()["max"] == (MIN_RECORDED_NS + 1) / 1000

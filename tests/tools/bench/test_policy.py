@@ -1,4 +1,4 @@
-"""What policies cost on this board."""
+"""Costs of policies on this board."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def shrink_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy, "disable_collector", lambda: None)
 
 
-def test_sizes_and_kinds_are_measured_beside_peers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sizes_and_kinds_are_measured_next_to_peers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "policy", "magman", "--hidden", "8,4", "--json", str(tmp_path / "it.json")]) == 0
     out = capsys.readouterr().out
     report = msgspec.json.decode((tmp_path / "it.json").read_bytes())
@@ -42,7 +42,7 @@ def test_a_file_is_measured_alone(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert [line.split("  ")[0] for line in lines] == ["7.onnx: run", "7.onnx: run, caches cold", "7.onnx: build"]
 
 
-def test_the_rig_admits_what_is_made_up_and_peers_compute_the_same() -> None:
+def test_the_rig_admits_generated_policies_and_peers_compute_the_same() -> None:
     config = load("pendulum", ["learner.algorithm=vracer", "exploration={process: own}"])
     policies = random_policies(config, [[8, 4]])
     verdicts = [admission_verdict(policy.model, config) for policy in policies]
@@ -61,7 +61,7 @@ def test_the_rig_admits_what_is_made_up_and_peers_compute_the_same() -> None:
         (["--json", "nowhere/x.json"], "--json: no such folder 'nowhere'"),
     ],
 )
-def test_what_cannot_be_measured_is_told(
+def test_unsupported_measurements_are_reported(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["bench", "policy", *arguments]) == 2

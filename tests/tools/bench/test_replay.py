@@ -48,7 +48,7 @@ def admission_verdict(buffer: Buffer) -> Verdict:
 
 
 @pytest.mark.parametrize("kind", ["FIFO[Uniform]", "FIFO[PER]", "FIFO[PropPER+IS]"])
-def test_what_onrig_draws_passes_the_gate(kind: str) -> None:
+def test_draws_by_onrig_pass_the_gate(kind: str) -> None:
     assert admission_verdict(memory(kind)).passed
 
 
@@ -66,7 +66,7 @@ def test_the_gate_catches_a_sampler_that_prefers_the_newest(monkeypatch: pytest.
     assert not verdict.passed
 
 
-def test_the_gate_catches_a_sampler_that_goes_round_instead_of_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gate_catches_a_sampler_that_cycles_instead_of_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = memory("FIFO[Uniform]")
     source = random_transitions(CAPACITY + CAPACITY // 2, N_OBS, N_ACT, 1)
     n_drawn = 0
@@ -89,7 +89,7 @@ def test_the_gate_catches_a_sampler_that_goes_round_instead_of_drawing(monkeypat
     assert not verdict.passed
 
 
-def test_the_gate_catches_a_law_with_another_exponent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gate_catches_another_exponent(monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = memory("FIFO[PropPER+IS]")
     original_probabilities = buffer.probabilities
     monkeypatch.setattr(buffer, "probabilities", lambda td: original_probabilities(td**1.5))
@@ -116,14 +116,14 @@ def test_rare_cells_are_pooled_and_too_few_draws_refused() -> None:
         chi_square_deviation(np.array([3, 4]), np.array([0.5, 0.5]))
 
 
-def test_percentiles_are_those_of_the_durations() -> None:
+def test_percentiles_match_the_durations() -> None:
     q = quantiles_us([1000 * n for n in range(10_001)])
     assert q == pytest.approx((5000.0, 9900.0, 9990.0, 9999.0, 10_000.0))
     with pytest.raises(ValueError, match="no durations"):
         quantiles_us([])
 
 
-def test_calls_that_did_nothing_are_not_timed() -> None:
+def test_calls_without_effect_are_not_timed() -> None:
     def work_every_third(i: int) -> object:
         return None if i % 3 == 0 else SKIPPED
 
@@ -134,7 +134,7 @@ def test_calls_that_did_nothing_are_not_timed() -> None:
     ] == [10, 10, 10, 10]
 
 
-def test_what_comes_before_a_call_runs_once_for_each() -> None:
+def test_the_preparation_of_a_call_runs_once_for_each() -> None:
     order: list[tuple[str, int]] = []
     measure(lambda i: order.append(("call", i)), range(3), LONG_NS, lambda i: order.append(("before", i)))
     expected = [(phase, i) for i in range(3) for phase in ("before", "call")]
@@ -157,7 +157,7 @@ def test_tails_are_those_of_the_quietest_round() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-def test_onrig_can_do_every_case(case: Case) -> None:
+def test_onrig_supports_every_case(case: Case) -> None:
     buffer = build(case.onrig, 2, 1, 600, 0)
     transitions = random_transitions(POOL_SIZE, 2, 1, 0)
     buffer.extend(transitions.select(0, 600))
@@ -174,7 +174,7 @@ def test_onrig_can_do_every_case(case: Case) -> None:
         assert calls[case.operation](i) is not SKIPPED
 
 
-def test_the_report_has_the_shape_of_the_interface(
+def test_the_report_has_the_documented_shape(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(replay, "installed_version", lambda package: None)
@@ -206,7 +206,7 @@ def test_the_report_has_the_shape_of_the_interface(
         (["--json", "no/such/folder/x.json"], "--json: no such folder 'no/such/folder'"),
     ],
 )
-def test_arguments_that_cannot_be_meant_are_refused(
+def test_nonsensical_arguments_are_refused(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["bench", "replay", *arguments]) == 2
@@ -221,7 +221,7 @@ def test_an_unknown_benchmark_is_refused_with_the_known_ones(capsys: pytest.Capt
     assert all(phase in output for phase in members("bench"))
 
 
-def test_a_library_that_does_not_come_up_is_unavailable_with_the_reason() -> None:
+def test_a_library_that_cannot_be_imported_is_unavailable_with_the_reason() -> None:
     with pytest.raises(Unavailable, match="the worker ended with exit code 1: KeyError: 'no-such-library'"):
         Worker("no-such-library", SUBJECT)
 
@@ -244,7 +244,7 @@ def checks_held(figures: Figures) -> dict[str, bool]:
     return {check.name: check.holds for check in speed_checks(figures, SHAPE)}
 
 
-def test_bounds_hold_or_not_by_the_figures() -> None:
+def test_checks_compare_the_figures_with_their_bounds() -> None:
     fifo = "insert FIFO, 2/1, 10000"
     figures = {
         FigureKey("insert FIFO", SHAPE, 10_000, "onrig"): timed_figure(2.5, Tail(60.0, 9.0)),
@@ -266,17 +266,17 @@ def test_bounds_hold_or_not_by_the_figures() -> None:
     }
 
 
-def test_what_was_not_measured_is_not_checked() -> None:
+def test_unmeasured_cases_are_not_checked() -> None:
     assert checks_held({FigureKey("insert FIFO", SHAPE, 5000, "onrig"): timed_figure(1.0)}) == {}
 
 
-def test_memory_is_held_against_the_raw_fields_plus_sixteen() -> None:
+def test_memory_is_compared_with_the_raw_fields_plus_sixteen() -> None:
     key = FigureKey("memory FIFO[Uniform]", SHAPE, 1_000_000, "onrig")
     assert [c.holds for c in memory_checks({key: MemorySize(40.5, 40.0)})] == [True, True]
     assert [c.holds for c in memory_checks({key: MemorySize(41.0, 40.1)})] == [False, False]
 
 
-def test_what_fails_the_gate_is_marked_not_hidden() -> None:
+def test_a_subject_that_fails_the_gate_is_marked_and_not_hidden() -> None:
     failed_verdict = Verdict("Uniform", 40.0, True)
     (check,) = verdict_checks([("cpprb", failed_verdict)])
     assert not check.holds

@@ -1,4 +1,4 @@
-"""What ``onrig bench`` says before any benchmark."""
+"""Messages of ``onrig bench`` before any benchmark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def replace_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy, "benchmark", lambda *arguments, **options: 0)
 
 
-def test_a_missing_library_is_said_with_its_cost(
+def test_a_missing_library_is_reported_with_its_cost(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(
@@ -30,11 +30,11 @@ def test_a_missing_library_is_said_with_its_cost(
 
 
 @pytest.mark.skipif(library() is None, reason="needs the C library")
-def test_with_the_library_there_is_nothing_to_say(capsys: pytest.CaptureFixture[str]) -> None:
+def test_with_the_library_nothing_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "policy"]) == 0
     assert capsys.readouterr().err == ""
 
 
-def test_a_report_names_what_computed_it() -> None:
+def test_a_report_names_its_executor() -> None:
     executor_text = describe_machine()["executor"]
     assert executor_text == "numpy" if library() is None else str(executor_text).startswith("the C library (")

@@ -48,7 +48,7 @@ def make_rig_machine(root: Path) -> Machine:
 
 
 def verdicts(checks: Iterable[Check]) -> dict[str, str]:
-    """Verdicts by name; what is not well has a remedy, what is well has none."""
+    """Verdicts by name; checks that every problem has a remedy and nothing else has one."""
     verdict_by_name = {}
     for check in checks:
         assert bool(check.remedy) is (check.verdict is not Verdict.PASS), check

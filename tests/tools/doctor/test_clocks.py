@@ -23,7 +23,7 @@ def test_a_slow_source_is_a_warning_with_the_better_one() -> None:
     assert check.remedy.startswith("echo tsc | sudo tee /sys/devices/system/clocksource/clocksource0/current")
 
 
-def test_a_slow_source_without_a_better_one_points_at_the_log() -> None:
+def test_a_slow_source_without_a_better_one_points_to_the_log() -> None:
     check = checks_by_name(check_clocks(GOOD_CLOCK._replace(source="acpi_pm", available_sources="acpi_pm"), RIG))[
         "clocksource"
     ]
@@ -31,7 +31,7 @@ def test_a_slow_source_without_a_better_one_points_at_the_log() -> None:
 
 
 @pytest.mark.parametrize(("needs", "verdict"), [(RIG, "FAIL"), (GENERAL_NEEDS, "WARN")])
-def test_a_clock_of_milliseconds_drives_no_rig(needs: Needs, verdict: str) -> None:
+def test_a_clock_with_millisecond_resolution_is_not_fit_for_a_rig(needs: Needs, verdict: str) -> None:
     assert verdicts(check_clocks(GOOD_CLOCK._replace(resolution_s=4e-3), needs))["clock-resolution"] == verdict
 
 
@@ -40,7 +40,7 @@ def test_a_wrong_time_of_day_is_only_a_warning() -> None:
     assert verdicts(check_clocks(GOOD_CLOCK._replace(is_synchronised=None), RIG))["time-sync"] == "PASS"
 
 
-def test_the_source_comes_from_sys(tmp_path: Path) -> None:
+def test_the_source_is_read_from_sys(tmp_path: Path) -> None:
     folder = "sys/devices/system/clocksource/clocksource0"
     machine = make_board(
         tmp_path, {f"{folder}/current_clocksource": "arch_sys_counter\n", f"{folder}/available_clocksource": "a b"}

@@ -44,13 +44,13 @@ def test_the_cpu_named_is_the_one_the_loop_takes(setting: object, monkeypatch: p
         assert loop_cpu(FOUR_CPUS._replace(allowed_cpus=allowed_cpus), needs) == realtime.loop_cpu(settings)
 
 
-def test_auto_never_takes_the_isolated_cpu_and_the_remedy_says_what_to_write(tmp_path: Path) -> None:
+def test_auto_never_takes_an_isolated_cpu_and_the_remedy_says_what_to_write(tmp_path: Path) -> None:
     (check,) = check_cpus(ISOLATED_CPU, RIG, Machine(tmp_path))
     assert check.verdict.value == "WARN"
     assert "realtime: {cpu: 3}" in check.remedy
 
 
-def test_auto_is_the_cpu_that_devices_interrupt_least() -> None:
+def test_auto_is_the_cpu_with_the_fewest_interrupts() -> None:
     assert loop_cpu(FOUR_CPUS._replace(interrupt_rates_hz={0: 90.0, 3: 40.0}), RIG) == 2
     assert loop_cpu(FOUR_CPUS._replace(interrupt_rates_hz={0: 90.0, 1: 1.5, 2: 2.0, 3: 40.0}), RIG) == 2
 
@@ -74,7 +74,7 @@ def test_a_configured_isolated_cpu_passes(tmp_path: Path) -> None:
         (ISOLATED_CPU._replace(cpuset={0, 1, 2, 3}), RIG._replace(cpu=3), "PASS"),
     ],
 )
-def test_what_the_loop_gets_is_judged(facts: CpuFacts, needs: Needs, verdict: str, tmp_path: Path) -> None:
+def test_the_loops_cpu_is_judged(facts: CpuFacts, needs: Needs, verdict: str, tmp_path: Path) -> None:
     assert verdicts(check_cpus(facts, needs, Machine(tmp_path))) == {"cpu": verdict}
 
 
@@ -83,7 +83,7 @@ def test_on_a_raspberry_pi_the_remedy_edits_its_command_line(tmp_path: Path) -> 
     assert "isolcpus=3 nohz_full=3 rcu_nocbs=3/' /boot/firmware/cmdline.txt" in check.remedy
 
 
-def test_the_facts_come_from_proc_and_sys(tmp_path: Path) -> None:
+def test_the_facts_are_read_from_proc_and_sys(tmp_path: Path) -> None:
     facts = read_cpus(pi(tmp_path))
     assert facts == CpuFacts({0, 1, 2, 3}, {0, 1, 2}, {0, 1, 2, 3}, {3}, {3}, {1: 0.5})
 

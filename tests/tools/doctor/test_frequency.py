@@ -14,11 +14,11 @@ def test_full_speed_and_no_flags_pass() -> None:
     assert set(verdicts(check_frequency(FULL_SPEED, RIG)).values()) == {"PASS"}
 
 
-def test_a_machine_that_shows_nothing_passes() -> None:
+def test_a_machine_without_information_passes() -> None:
     assert set(verdicts(check_frequency(FrequencyFacts({}, None, None, None), RIG)).values()) == {"PASS"}
 
 
-def test_a_governor_that_slows_down_is_named_with_its_cpus() -> None:
+def test_a_governor_that_reduces_the_frequency_is_named_with_its_cpus() -> None:
     check = checks_by_name(
         check_frequency(FULL_SPEED._replace(governors={0: "performance", 1: "ondemand", 2: "ondemand"}), RIG)
     )["governor"]
@@ -55,11 +55,11 @@ def test_heat_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize(("text", "flags"), [("throttled=0x50000\n", 0x50000), ("throttled=0x0", 0), ("error", None)])
-def test_what_vcgencmd_says_is_read(text: str, flags: int | None) -> None:
+def test_the_output_of_vcgencmd_is_parsed(text: str, flags: int | None) -> None:
     assert parse_flags(text) == flags
 
 
-def test_the_facts_come_from_sys(tmp_path: Path) -> None:
+def test_the_facts_are_read_from_sys(tmp_path: Path) -> None:
     machine = make_board(
         tmp_path,
         {

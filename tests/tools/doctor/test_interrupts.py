@@ -41,7 +41,7 @@ def machine(root: Path, served_by: str = "3", **extra_files: str) -> Machine:
     return make_board(root, {**files, **extra_files})
 
 
-def test_what_comes_often_to_the_loops_cpu_is_named_most_frequent_first(tmp_path: Path) -> None:
+def test_frequent_interrupts_on_the_loops_cpu_are_named_most_frequent_first(tmp_path: Path) -> None:
     (check,) = examine_interrupts(machine(tmp_path), RIG)
     assert verdicts([check]) == {"interrupts": "WARN"}
     assert "CPU 3: virtio1-req.0 (36): 52/s, a device (50): 1.2/s" in check.finding
@@ -50,7 +50,7 @@ def test_what_comes_often_to_the_loops_cpu_is_named_most_frequent_first(tmp_path
     assert "irqaffinity=0-2/' /boot/firmware/cmdline.txt" in check.remedy
 
 
-def test_what_has_been_moved_away_is_well_though_it_came_often_before(tmp_path: Path) -> None:
+def test_an_interrupt_that_has_been_moved_away_passes_even_if_frequent_before(tmp_path: Path) -> None:
     moved_machine = machine(tmp_path, served_by="0", **{"proc/irq/50/smp_affinity_list": "0-2\n"})
     assert verdicts(examine_interrupts(moved_machine, RIG)) == {"interrupts": "PASS"}
 
@@ -67,18 +67,18 @@ def test_what_has_been_moved_away_is_well_though_it_came_often_before(tmp_path: 
         (RIG, {"proc/uptime": "long"}),
     ],
 )
-def test_nothing_is_said_where_nothing_can_be_late_done_or_known(
+def test_nothing_is_reported_if_nothing_is_late_or_can_be_done_or_is_known(
     needs: Needs, changed_files: dict[str, str], tmp_path: Path
 ) -> None:
     assert list(examine_interrupts(machine(tmp_path, **changed_files), needs)) == []
 
 
-def test_a_loop_that_may_choose_has_chosen_another_cpu(tmp_path: Path) -> None:
+def test_a_loop_free_to_choose_has_already_taken_another_cpu(tmp_path: Path) -> None:
     (check,) = examine_interrupts(machine(tmp_path), ANY_CPU)
     assert "no device interrupts CPU 2" in check.finding
 
 
-def test_many_are_counted_but_all_are_in_the_remedy(tmp_path: Path) -> None:
+def test_the_finding_shortens_a_long_list_but_the_remedy_has_all(tmp_path: Path) -> None:
     interrupts = [Interrupt(n, f"nvme0q{n}", {3: 1000}, {3}) for n in range(1, 7)]
     (check,) = check_interrupts(interrupts, 10.0, 3, {0, 1, 2}, Machine(tmp_path))
     assert "and 2 more" in check.finding

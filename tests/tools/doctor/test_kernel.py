@@ -15,7 +15,7 @@ STOCK_KERNEL = KernelFacts("Linux", "6.6.31", "#1 SMP PREEMPT Debian", None, "aa
 @pytest.mark.parametrize(
     "facts", [STOCK_KERNEL._replace(version="#1 SMP PREEMPT_RT Debian"), STOCK_KERNEL._replace(realtime_flag=1)]
 )
-def test_a_realtime_kernel_is_known_by_its_name_or_its_flag(facts: KernelFacts) -> None:
+def test_a_realtime_kernel_is_recognised_by_its_name_or_its_flag(facts: KernelFacts) -> None:
     assert verdicts(check_kernel(facts, RIG)) == {"kernel": "PASS", "preempt-rt": "PASS"}
 
 
@@ -35,11 +35,11 @@ def test_a_32_bit_system_fails() -> None:
     assert verdicts(check_kernel(STOCK_KERNEL._replace(architecture="armv7l"), GENERAL_NEEDS))["kernel"] == "FAIL"
 
 
-def test_another_system_than_linux_is_said() -> None:
+def test_a_system_other_than_linux_is_reported() -> None:
     assert verdicts(check_kernel(STOCK_KERNEL._replace(system="Darwin"), GENERAL_NEEDS)) == {"kernel": "WARN"}
 
 
-def test_the_facts_come_from_proc_and_sys(tmp_path: Path) -> None:
+def test_the_facts_are_read_from_proc_and_sys(tmp_path: Path) -> None:
     machine = make_board(
         tmp_path,
         {
@@ -63,5 +63,5 @@ def test_the_facts_come_from_proc_and_sys(tmp_path: Path) -> None:
         ((4, 0), True, "WARN"),
     ],
 )
-def test_only_the_pythons_that_are_tested_pass(version: tuple[int, int], has_gil: bool, verdict: str) -> None:
+def test_only_tested_python_versions_pass(version: tuple[int, int], has_gil: bool, verdict: str) -> None:
     assert verdicts(check_python(version, "x", has_gil=has_gil, in_virtual_environment=True)) == {"python": verdict}

@@ -23,7 +23,7 @@ MOUNTS = "\n".join(
 )
 
 
-def test_room_passes() -> None:
+def test_sufficient_room_passes() -> None:
     assert set(verdicts(memory.check_memory(AMPLE_MEMORY, RIG)).values()) == {"PASS"}
     assert set(verdicts(memory.check_disk(DISK, RIG)).values()) == {"PASS"}
 
@@ -40,16 +40,16 @@ def test_room_passes() -> None:
         (AMPLE_MEMORY._replace(shm_free_bytes=None), "shared-memory", "FAIL"),
     ],
 )
-def test_too_little_memory_is_told(facts: MemoryFacts, name: str, verdict: str) -> None:
+def test_too_little_memory_is_reported(facts: MemoryFacts, name: str, verdict: str) -> None:
     assert verdicts(memory.check_memory(facts, RIG))[name] == verdict
 
 
-def test_swap_matters_from_the_start_where_nothing_is_locked() -> None:
+def test_swap_matters_from_the_start_if_nothing_is_locked() -> None:
     facts = AMPLE_MEMORY._replace(swap_used_bytes={"/var/swap": 0})
     assert verdicts(memory.check_memory(facts, RIG._replace(lock_memory=False)))["swap"] == "WARN"
 
 
-def test_memory_is_read_from_proc_and_compressed_swap_is_none(tmp_path: Path) -> None:
+def test_memory_is_read_from_proc_and_compressed_swap_does_not_count(tmp_path: Path) -> None:
     machine = make_board(
         tmp_path,
         {
@@ -80,7 +80,7 @@ def test_memory_is_read_from_proc_and_compressed_swap_is_none(tmp_path: Path) ->
         (DISK._replace(kind="overlay"), "PASS"),
     ],
 )
-def test_a_disk_without_room_or_of_the_wrong_kind_is_told(facts: DiskFacts, verdict: str) -> None:
+def test_a_disk_without_room_or_of_the_wrong_kind_is_reported(facts: DiskFacts, verdict: str) -> None:
     assert verdicts(memory.check_disk(facts, RIG._replace(disk_bytes=2 << 30))) == {"disk": verdict}
 
 
@@ -99,14 +99,14 @@ def test_the_mount_that_holds_a_path_is_found(path: str, mount: tuple[str, str, 
     assert find_mount(MOUNTS, Path(path)) == mount
 
 
-def test_a_folder_that_is_not_there_yet_lies_on_the_disk_of_the_one_above(tmp_path: Path) -> None:
+def test_a_missing_folder_is_on_the_disk_of_its_parent(tmp_path: Path) -> None:
     machine = make_board(tmp_path, {"proc/mounts": f"x {tmp_path} tmpfs rw 0 0\n"})
     facts = memory.read_disk(machine, GENERAL_NEEDS._replace(folder=tmp_path / "a" / "b"))
     assert (facts.folder, facts.kind, facts.is_writable) == (tmp_path / "a" / "b", "tmpfs", True)
     assert facts.free_bytes > 0
 
 
-def test_a_file_where_the_folder_would_be_is_named(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("")
     needs = GENERAL_NEEDS._replace(folder=tmp_path / "a" / "b")
     (check,) = memory.check_disk(memory.read_disk(make_board(tmp_path, {}), needs), needs)

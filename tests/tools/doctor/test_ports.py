@@ -20,7 +20,7 @@ from tests.tools.doctor.boards import (
 ACCESSIBLE_PORT = PortFacts(FTDI_PATH, "/dev/ttyUSB0", FTDI_PATH, True, True, "dialout", 1, (), False)
 
 
-def test_a_port_by_its_lasting_name_passes() -> None:
+def test_a_port_by_its_persistent_name_passes() -> None:
     assert set(verdicts(check_ports(ACCESSIBLE_PORT, RIG, "pi")).values()) == {"PASS"}
 
 
@@ -47,7 +47,7 @@ def test_a_missing_port_fails_with_one_line() -> None:
         (ACCESSIBLE_PORT._replace(holders=("minicom (pid 42)",)), "port-holder", "FAIL", "onrig stop"),
     ],
 )
-def test_what_keeps_a_port_from_the_loop_is_named(facts: PortFacts, name: str, verdict: str, remedy: str) -> None:
+def test_obstacles_to_opening_a_port_are_named(facts: PortFacts, name: str, verdict: str, remedy: str) -> None:
     check = checks_by_name(check_ports(facts, RIG, "pi"))[name]
     assert check.verdict.value == verdict
     assert remedy in check.remedy
@@ -65,7 +65,7 @@ def test_without_a_configuration_all_ports_are_listed(tmp_path: Path) -> None:
     assert checks["port-latency"].verdict.value == "WARN"
 
 
-def test_no_port_at_all_is_well_for_a_twin(tmp_path: Path) -> None:
+def test_having_no_port_is_fine_for_a_twin(tmp_path: Path) -> None:
     assert verdicts(examine_ports(Machine(tmp_path), GENERAL_NEEDS)) == {"ports": "PASS"}
 
 
@@ -74,12 +74,12 @@ def test_a_port_without_permission_is_a_warning_in_general() -> None:
     assert (check.verdict.value, "dialout" in check.remedy) == ("WARN", True)
 
 
-def test_modem_manager_is_told_of(tmp_path: Path) -> None:
+def test_modem_manager_is_reported(tmp_path: Path) -> None:
     machine = make_board(tmp_path, {"proc/7/comm": "ModemManager\n"})
     assert verdicts(examine_ports(machine, GENERAL_NEEDS))["modem-manager"] == "WARN"
 
 
-def test_brltty_is_told_of_as_long_as_its_rules_count(tmp_path: Path) -> None:
+def test_brltty_is_reported_while_its_rules_are_installed(tmp_path: Path) -> None:
     machine = make_board(tmp_path, {"usr/lib/udev/rules.d/85-brltty.rules": ""})
     check = checks_by_name(examine_ports(machine, GENERAL_NEEDS))["brltty"]
     assert check.verdict.value == "WARN"

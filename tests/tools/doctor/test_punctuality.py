@@ -40,7 +40,7 @@ HISTOGRAM = """# /dev/cpu_dma_latency set to 0us
 
 
 class Clock:
-    """Time that passes when somebody sleeps, and a little more than asked for."""
+    """Time that advances with each sleep, a little more than requested."""
 
     def __init__(self, delays_ns: list[int]) -> None:
         self.now_ns, self._delays_ns = 1_000_000, delays_ns
@@ -65,7 +65,7 @@ def test_lateness_is_measured_from_the_grid_and_overruns_skip_to_its_next_point(
     assert clock.now_ns == 1_000_000 + (3 + 5 + 2) * 1_000
 
 
-def test_a_measurement_answers_in_microseconds_and_says_when_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_measurement_is_in_microseconds_and_reports_when_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(punctuality, "time", Clock([0] * 300 + [5_000, 10_000]))
     monkeypatch.setattr(punctuality, "enter_realtime", lambda settings: ["not granted"])
     monkeypatch.setattr(punctuality, "freeze_collector", lambda: None)
@@ -80,7 +80,7 @@ def test_the_number_of_ticks_is_bounded(seconds: float, rate_hz: float, ticks: i
     assert tick_count(seconds, rate_hz) == ticks
 
 
-def test_a_punctual_loop_passes_with_its_figures_and_cyclictest_beside() -> None:
+def test_a_punctual_loop_passes_with_its_figures_next_to_cyclictests() -> None:
     check = check_loop(LoopFacts(PUNCTUAL, "", Latency(4.0, 10.0, 20.0, 30.0), False), RIG)
     assert check.verdict.value == "PASS"
     assert "SCHED_FIFO 50" in check.finding
@@ -97,7 +97,7 @@ def test_missed_ticks_fail_only_on_a_kernel_that_promises_none(needs: Needs, pre
     assert check_loop(LoopFacts(UNPUNCTUAL, "", None, preempt_rt), needs).verdict.value == verdict
 
 
-def test_a_late_loop_on_a_machine_that_stalls_by_itself_is_not_blamed() -> None:
+def test_a_late_loop_is_not_blamed_if_the_machine_itself_stalls() -> None:
     check = check_loop(LoopFacts(UNPUNCTUAL, "", Latency(4.0, 10.0, 2000.0, 30000.0), False), RIG)
     assert "the machine stalls" in check.remedy
 
@@ -108,12 +108,12 @@ def test_a_tail_beyond_a_tenth_of_the_period_is_a_warning() -> None:
     assert check_loop(LoopFacts(late_measurement, "", None, False), RIG._replace(rate_hz=50.0)).verdict.value == "PASS"
 
 
-def test_a_measurement_that_failed_is_told() -> None:
+def test_a_failed_measurement_is_reported() -> None:
     check = check_loop(LoopFacts(None, "MemoryError", None, False), RIG)
     assert (check.verdict.value, "MemoryError" in check.finding) == ("WARN", True)
 
 
-def test_cyclictest_runs_beside_the_loop_as_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cyclictest_runs_next_to_the_loop_in_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[list[str]] = []
 
     def popen(command: list[str], **kwargs: object) -> SimpleNamespace:
@@ -132,7 +132,7 @@ def test_cyclictest_runs_beside_the_loop_as_it_does(monkeypatch: pytest.MonkeyPa
     assert " ".join(commands[1]) == "/usr/bin/cyclictest -m -q -t 1 -p 50 -i 1000 -a 3 -D 2s -h 20000"
 
 
-def test_a_loop_is_measured_in_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loop_is_measured_in_its_own_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda name: None)
     machine = make_board(tmp_path, {"sys/kernel/realtime": "1"})
     needs = RIG._replace(priority=0, lock_memory=False, rate_hz=1000.0)

@@ -12,29 +12,29 @@ from tests.tools.doctor.boards import GENERAL_NEEDS, LOCKSTEP_NEEDS, RIG, checks
 GRANTED = SchedulingFacts("", "", 99, -1, False, 950000, 1000000)
 
 
-def test_what_is_granted_passes() -> None:
+def test_granted_scheduling_passes() -> None:
     assert set(verdicts(check_scheduling(GRANTED, RIG, "pi")).values()) == {"PASS"}
 
 
 @pytest.mark.parametrize(("needs", "verdict"), [(RIG, "FAIL"), (GENERAL_NEEDS, "WARN"), (LOCKSTEP_NEEDS, "WARN")])
-def test_a_refused_class_fails_only_where_a_rig_is_to_run(needs: Needs, verdict: str) -> None:
+def test_a_refused_class_fails_only_if_a_rig_is_to_run(needs: Needs, verdict: str) -> None:
     facts = GRANTED._replace(fifo_error="Operation not permitted", rtprio=0)
     check = checks_by_name(check_scheduling(facts, needs, "pi"))["sched-fifo"]
     assert check.verdict.value == verdict
     assert "echo 'pi - rtprio 99' | sudo tee -a /etc/security/limits.d/onrig.conf" in check.remedy
 
 
-def test_a_refusal_in_spite_of_the_limit_points_at_the_control_group() -> None:
+def test_a_refusal_despite_the_limit_points_to_the_control_group() -> None:
     facts = GRANTED._replace(fifo_error="Operation not permitted", rtprio=99)
     assert "control group" in checks_by_name(check_scheduling(facts, RIG, "pi"))["sched-fifo"].remedy
 
 
-def test_a_kernel_that_gives_realtime_processes_no_time_is_named() -> None:
+def test_a_kernel_without_time_for_realtime_processes_is_named() -> None:
     facts = GRANTED._replace(fifo_error="Operation not permitted", throttle_runtime_us=0)
     assert "sched_rt_runtime_us" in checks_by_name(check_scheduling(facts, RIG, "pi"))["sched-fifo"].remedy
 
 
-def test_a_run_that_does_not_ask_needs_no_permission() -> None:
+def test_a_run_without_realtime_priority_needs_no_permission() -> None:
     facts = SchedulingFacts("no", "no", 0, 8 << 20, False, 950000, 1000000)
     needs = RIG._replace(priority=0, lock_memory=False)
     assert set(verdicts(check_scheduling(facts, needs, "pi")).values()) == {"PASS"}
@@ -58,7 +58,7 @@ def test_throttling_of_realtime_processes_is_judged(runtime: int | None, verdict
         (8 << 20, True, "Operation not permitted", "FAIL"),
     ],
 )
-def test_locked_memory_needs_room_for_the_whole_loop(limit: int, is_capable: bool, error: str, verdict: str) -> None:
+def test_locked_memory_needs_room_for_the_complete_loop(limit: int, is_capable: bool, error: str, verdict: str) -> None:
     facts = GRANTED._replace(memlock_bytes=limit, may_lock_all=is_capable, lock_error=error)
     check = checks_by_name(check_scheduling(facts, RIG, "pi"))["memory-lock"]
     assert check.verdict.value == verdict
@@ -92,7 +92,7 @@ def test_no_limit_is_read_as_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert (facts.memlock_bytes, facts.rtprio, facts.may_lock_all) == (-1, 0, False)
 
 
-def test_the_attempt_in_a_child_gives_an_answer_and_changes_nothing_here() -> None:
+def test_the_attempt_in_a_child_process_answers_and_changes_nothing_here() -> None:
     import os
 
     policy_before = os.sched_getscheduler(0)

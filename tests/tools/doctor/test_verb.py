@@ -1,4 +1,4 @@
-"""``onrig doctor``: order, exit codes, JSON, and what it imports before it knows that the wheels work."""
+"""``onrig doctor``: order, exit codes, JSON, and its imports before it knows that the wheels work."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def skip_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "read_wheels", report_all_working)
 
 
-def test_every_finding_is_a_line_and_what_is_not_well_has_its_remedy(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_finding_is_a_line_and_every_problem_has_a_remedy(capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["doctor", "--quick"])
     out = capsys.readouterr().out
     lines = out.splitlines()
@@ -72,7 +72,7 @@ def test_every_finding_is_a_line_and_what_is_not_well_has_its_remedy(capsys: pyt
     assert [n for n in names if n in expected.split()] == expected.split()
 
 
-def test_json_takes_the_place_of_the_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_replaces_the_text_report(capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["doctor", "pendulum", "--set", "device.pace=realtime", "--json"])
     report = json.loads(capsys.readouterr().out)
     assert set(report) == {"machine", "checks"}
@@ -85,19 +85,19 @@ def test_json_takes_the_place_of_the_lines(capsys: pytest.CaptureFixture[str]) -
     assert "50 Hz" in loop["found"]
 
 
-def test_json_goes_to_a_file_beside_the_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_can_be_written_to_a_file_in_addition(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["doctor", "--quick", "--json", str(tmp_path / "report.json")])
     assert json.loads((tmp_path / "report.json").read_text())["checks"]
     assert "kernel" in capsys.readouterr().out
 
 
-def test_a_report_that_cannot_be_written_is_said_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unwritable_report_is_reported_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--json", str(tmp_path / "no" / "where.json")]) == ExitCode.CONFIGURATION
     assert capsys.readouterr().err.count("\n") == 1
 
 
 @pytest.mark.parametrize("word", ["pendulum", "my_rig.yaml"])
-def test_a_configuration_behind_json_is_not_overwritten_but_refused(
+def test_a_configuration_given_to_json_is_refused_and_not_overwritten(
     word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -114,13 +114,13 @@ def test_a_broken_configuration_is_a_usage_error_with_its_place(
     assert "rig.yaml:" in capsys.readouterr().err
 
 
-def test_a_configured_port_that_is_missing_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_configured_port_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["doctor", "pendulum", "--set", "device.pace=realtime", "--device", str(tmp_path / "ttyUSB0")])
     assert code == ExitCode.PREFLIGHT
     assert "no such port" in capsys.readouterr().out
 
 
-def test_a_broken_wheel_keeps_what_needs_it_from_being_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_that_need_a_broken_wheel_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     wheels = [WheelFacts(w, "1.0", -4 if w.package == "numpy" else 0, "") for w in WHEELS]
     checks = checks_by_name(doctor.examine(Machine(), RIG, wheels, quick=True))
     assert checks["wheel-numpy"].verdict is Verdict.FAIL
@@ -136,7 +136,7 @@ def test_nothing_that_a_broken_wheel_could_kill_is_imported_before_the_wheels_ar
     assert set(process.stdout.split()) & heavy_packages == set()
 
 
-def test_a_subject_that_breaks_is_told_and_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_subject_that_fails_is_reported_and_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     def raise_from_check(machine: Machine, needs: Needs) -> Iterable[Check]:
         raise ZeroDivisionError("odd board")
 
@@ -155,7 +155,7 @@ def test_only_a_failure_changes_the_exit_code() -> None:
     }
 
 
-def test_a_run_asks_for_what_its_configuration_says(tmp_path: Path) -> None:
+def test_a_run_is_checked_for_what_its_configuration_needs(tmp_path: Path) -> None:
     settings = ["device.pace={scaled: 10}", "realtime={priority: 20, cpu: 3}", "local_learner=false"]
     settings += [
         'link={listen: "tcp://*:5555", keys: "K/rig"}',
@@ -191,11 +191,11 @@ def test_a_learner_needs_room_for_its_sampler_and_for_links_between_experiences(
     assert bytes_for_section("algorithm: acer") == base_bytes + behaviour_bytes + 209_000
 
 
-def test_a_lockstep_run_asks_for_no_real_time() -> None:
+def test_a_lockstep_run_needs_no_real_time() -> None:
     assert not determine_needs(load_for_rig("pendulum"), "pendulum", Path("runs"), None).realtime
 
 
-def test_keys_that_others_may_read_fail_and_good_ones_pass(tmp_path: Path) -> None:
+def test_keys_readable_by_others_fail_and_private_ones_pass(tmp_path: Path) -> None:
     make_keys(tmp_path / "K")
     needs = RIG._replace(listens=True, keys=tmp_path / "K" / "rig")
     (good_check,) = examine_keys(Machine(), needs)
@@ -216,11 +216,11 @@ def test_keys_that_others_may_read_fail_and_good_ones_pass(tmp_path: Path) -> No
         (RIG._replace(listens=True, keys=Path("no/where")), [Verdict.FAIL]),
     ],
 )
-def test_keys_are_asked_for_where_somebody_is_to_connect(needs: Needs, verdicts: list[Verdict]) -> None:
+def test_keys_are_checked_if_a_learner_is_to_connect(needs: Needs, verdicts: list[Verdict]) -> None:
     assert [check.verdict for check in examine_keys(Machine(), needs)] == verdicts
 
 
-def test_the_sections_that_remedies_point_at_are_on_their_page() -> None:
+def test_the_sections_named_in_remedies_are_on_their_page() -> None:
     root = Path(doctor.__file__).parents[2]
     page = (root / REAL_TIME_PAGE).read_text()
     sources = "".join(path.read_text() for path in (root / "tools" / "doctor").glob("*.py"))
@@ -229,7 +229,7 @@ def test_the_sections_that_remedies_point_at_are_on_their_page() -> None:
     assert all(f"\n## {section}\n" in page for section in sections_named)
 
 
-def test_a_disk_too_small_for_the_whole_run_is_told_of_beforehand(
+def test_a_disk_too_small_for_the_complete_run_is_reported_beforehand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = load_for_rig("pendulum")

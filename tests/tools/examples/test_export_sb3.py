@@ -1,4 +1,4 @@
-"""Export of a network that Onrig did not train."""
+"""Export of a network not trained by Onrig."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CONFIG = load("pendulum", [])
 
 
 def ddpg_layers(n: int, m: int) -> list[nn.Module]:
-    """What Stable-Baselines3 makes of `MlpPolicy` for DDPG."""
+    """Layers that Stable-Baselines3 builds for DDPG from `MlpPolicy`."""
     torch.manual_seed(0)
     return [nn.Flatten(), nn.Linear(n, 400), nn.ReLU(), nn.Linear(400, 300), nn.ReLU(), nn.Linear(300, m), nn.Tanh()]
 
@@ -46,7 +46,7 @@ def export_network(config: RunConfig, network: list[nn.Module], policy_id: int =
 
 
 def max_difference(config: RunConfig, network: list[nn.Module], model: bytes) -> float:
-    """Largest difference between torch and what the rig computes, of an action's half range, over the probe states."""
+    """Largest difference between torch and the rig over the probe states, relative to an action's half range."""
     contract = contract_for(config.rig, config.rate_hz, policy_id=1, parent_run="", training_step=0)
     low, high = (np.array([getattr(s, end) for s in config.rig.signals]) for end in ("low", "high"))
     centre, half_range = 0.5 * (low + high), 0.5 * (high - low)
@@ -68,7 +68,7 @@ def max_difference(config: RunConfig, network: list[nn.Module], model: bytes) ->
 
 @pytest.mark.parametrize("make_layers", [ddpg_layers, ppo_layers])
 @pytest.mark.parametrize("name", ["pendulum", "magman"])
-def test_the_rig_computes_what_torch_does(name: str, make_layers: Callable[[int, int], list[nn.Module]]) -> None:
+def test_the_rig_computes_the_same_as_torch(name: str, make_layers: Callable[[int, int], list[nn.Module]]) -> None:
     config = load(name, [])
     network = make_layers(len(config.rig.signals), len(config.rig.actuators))
     model = export_network(config, network)
@@ -83,13 +83,13 @@ def test_onrig_policy_check_accepts_it(tmp_path: Path, capsys: pytest.CaptureFix
     assert "accepted: policy 1 of run 'elsewhere' after 0 training steps" in capsys.readouterr().out
 
 
-def test_a_module_that_is_not_known_is_named() -> None:
+def test_an_unknown_module_is_named() -> None:
     with pytest.raises(ValueError, match="module 1, Softmax, is not supported"):
         export_network(CONFIG, [nn.Linear(2, 1), nn.Softmax(dim=1)])
 
 
 class Agent(nn.Module):
-    """The parts that a policy has in Stable-Baselines3, by their names."""
+    """The parts of a policy in Stable-Baselines3, by name."""
 
     def __init__(self, **parts: nn.Module) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ def test_the_deciding_network_is_found_in_each_kind_of_policy() -> None:
     assert layer_names(actor_of(ppo)) == ["Linear", "ReLU", "Linear", "Hardtanh"]
 
 
-def test_what_would_be_lost_on_the_way_is_refused() -> None:
+def test_a_lossy_conversion_is_refused() -> None:
     mu = nn.Sequential(nn.Linear(2, 1), nn.Tanh())
     with pytest.raises(ValueError, match="the feature extractor Linear has parameters"):
         actor_of(Agent(actor__mu=mu, actor__features_extractor=nn.Linear(2, 2)))
@@ -133,7 +133,7 @@ def test_what_would_be_lost_on_the_way_is_refused() -> None:
 
 
 class Learner:
-    """Learns nothing at first, then to push, which lifts the pendulum a little, and forgets it again."""
+    """Learns nothing at first, then to push, which lifts the pendulum a little, and then forgets it."""
 
     def __init__(self, *, interrupted_at: int = 10_000) -> None:
         self.policy = Agent(actor__mu=nn.Sequential(nn.Linear(2, 1), nn.Tanh()))
@@ -188,7 +188,7 @@ def test_the_page_trains_with_options_that_exist() -> None:
     assert export_sb3.parser().parse_args(words[3:]).steps > 0
 
 
-def test_an_interrupted_training_leaves_the_best_so_far(
+def test_an_interrupted_training_keeps_the_best_so_far(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(export_sb3, "agent_for", lambda *arguments: Learner(interrupted_at=6000))
@@ -242,7 +242,7 @@ def test_a_configuration_without_a_twin_is_refused(tmp_path: Path, capsys: pytes
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
-def test_a_policy_of_stable_baselines3_decides_on_the_rig_as_it_does_at_home(tmp_path: Path, algorithm: str) -> None:
+def test_a_policy_of_stable_baselines3_decides_the_same_on_the_rig(tmp_path: Path, algorithm: str) -> None:
     pytest.importorskip("stable_baselines3")
     path = tmp_path / "sb3.onnx"
     assert export_sb3.main(["pendulum", str(path), "--algorithm", algorithm]) == 0

@@ -1,4 +1,4 @@
-"""A trials engine whose results are a function of seed and episode alone, and that can be made to fail."""
+"""A trials engine whose results depend only on seed and episode, and that can be made to fail."""
 
 from __future__ import annotations
 

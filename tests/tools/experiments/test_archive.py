@@ -1,4 +1,4 @@
-"""Published trials: what is read back from one file per cell."""
+"""Published trials: reading them back from one file per cell."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_an_archive_is_read_like_the_folder(folder: Path, tmp_path: Path) -> Non
     assert len(read_trials(tmp_path / "data", cells[1]).seeds) == 0
 
 
-def test_an_archive_names_the_revision_and_no_path_of_the_machine(folder: Path, tmp_path: Path) -> None:
+def test_an_archive_names_the_revision_and_no_local_path(folder: Path, tmp_path: Path) -> None:
     write_archive(folder, tmp_path / "data", read_cells(folder))
     meta_text = (tmp_path / "data" / "meta.json").read_text()
     assert "abc" in meta_text
@@ -74,7 +74,7 @@ def test_an_archive_is_replaced(folder: Path, tmp_path: Path) -> None:
 
 
 @given(arrays(np.float64, (2, 5), elements=st.floats(-1e6, 1e6) | st.just(np.nan)))
-def test_rounding_is_within_its_bound_and_keeps_what_is_missing(values: np.ndarray) -> None:
+def test_rounding_is_within_its_bound_and_keeps_missing_values(values: np.ndarray) -> None:
     codes = pack(CellTrials(np.arange(2), values, values, None, None, None), keep_exact=False)
     if not np.isfinite(values).any():
         assert np.isnan(codes["train"]).all()
@@ -86,13 +86,13 @@ def test_rounding_is_within_its_bound_and_keeps_what_is_missing(values: np.ndarr
     assert np.all(np.isnan(values) | (np.abs(decoded - values) <= 8e-6 * span + 1e-9))
 
 
-def test_scores_that_diverged_are_kept_exactly() -> None:
+def test_diverged_scores_are_kept_exactly() -> None:
     values = np.array([[1.0, np.inf]])
     packed = pack(CellTrials(np.arange(1), values, values, None, None, None), keep_exact=False)
     assert packed["train"].tolist() == [[1.0, np.inf]]
 
 
-def test_a_damaged_archive_says_which_file(folder: Path, tmp_path: Path) -> None:
+def test_a_damaged_archive_names_the_file(folder: Path, tmp_path: Path) -> None:
     cells = read_cells(folder)
     write_archive(folder, tmp_path / "data", cells)
     archive_path(tmp_path / "data", cells[0]).write_bytes(b"PK")

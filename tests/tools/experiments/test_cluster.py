@@ -1,4 +1,4 @@
-"""Experiments on a Ray cluster of two nodes that the test starts (`make study`), and what an address may be."""
+"""Experiments on a Ray cluster of two nodes started by the test (`make study`), and valid addresses."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ nodes.shutdown()
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """A cluster in a process of its own: what Ray leaves open there is no concern of the tests'."""
+    """A cluster in a separate process: resources that Ray leaves open do not affect the tests."""
     process = subprocess.Popen(
         [sys.executable, "-c", _NODES],
         stdin=subprocess.PIPE,
@@ -81,9 +81,7 @@ def test_a_cluster_gives_the_same_files_as_this_machine(tmp_path: Path, address:
     assert specs.trial_files(tmp_path / "there") == specs.trial_files(tmp_path / "here")
 
 
-def test_a_node_that_computes_with_something_else_ends_the_experiment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_with_another_executor_ends_the_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unit = Unit(specs.small_cells(tmp_path)[0], (0,))
     job = msgspec.structs.replace(create_job(unit), executor=executor_of("riscv64"))
     answer = cluster.run_remotely(msgspec.json.encode(job), "tests.tools.experiments.fake_engine", {})
@@ -92,7 +90,7 @@ def test_a_node_that_computes_with_something_else_ends_the_experiment(
         cluster._outcome(unit, reference=object())
 
 
-def test_a_dead_address_is_one_line_and_a_folder_that_resumes(
+def test_a_dead_address_is_reported_in_one_line_and_the_folder_can_be_resumed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spec = specs.write_spec(tmp_path, SPEC)
@@ -118,12 +116,12 @@ def test_a_port_that_never_answers_is_given_up(
 
 
 @pytest.mark.parametrize("host_port", ["auto", "10.0.0.1:6379", "ray://head:10001", "[::1]:6379"])
-def test_addresses_that_may_be(host_port: str) -> None:
+def test_valid_addresses(host_port: str) -> None:
     assert cluster.address_problem(host_port) is None
 
 
 @pytest.mark.parametrize("host_port", ["", "local", "head", "head:", "head:0", "head:99999", "http://head:1", "a b:1"])
-def test_addresses_that_cannot_be(host_port: str) -> None:
+def test_invalid_addresses(host_port: str) -> None:
     assert (
         cluster.address_problem(host_port)
         == f"'{host_port}' is not an address: expected HOST:PORT, ray://HOST:PORT or auto"

@@ -1,4 +1,4 @@
-"""What trials cost, as told from a few updates."""
+"""Costs of trials, estimated from a few updates."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ REPLAY_RUN = StepRun(
 )
 
 
-def test_updates_follow_on_whole_groups_of_steps_or_batches() -> None:
+def test_updates_follow_complete_groups_of_steps_or_batches() -> None:
     assert count_updates(_cell(REPLAY_RUN)) == 400
     assert [count_updates(_cell(REPLAY_RUN), steps) for steps in (50, 299, 300, 500)] == [0, 0, 100, 200]
     assert count_updates(_batches()) == 10
     assert count_updates(_batches(), 127) == 1
 
 
-def test_a_trial_is_its_steps_updates_and_evaluations() -> None:
+def test_the_cost_of_a_trial_is_its_steps_updates_and_evaluations() -> None:
     assert Cost(0.5, 2.0, 10.0, 1).trial_s(_cell(REPLAY_RUN)) == 500.0 + 800.0 + 10.0
 
 
-def test_a_few_updates_are_timed_whatever_follows_on_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_few_updates_are_timed_whatever_their_number_per_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onrig.tools.experiments.cost.PROBE_S", 0.0)
     cost = estimate_costs([_cell(REPLAY_RUN)], 2)["id"]
     assert cost.updates == 1
@@ -61,7 +61,7 @@ def test_a_trial_of_one_batch_is_timed_too() -> None:
     assert estimate_costs([_cell(run)], 1)["id"].updates >= 1
 
 
-def test_updates_are_timed_where_most_experiences_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_updates_are_timed_even_if_most_experiences_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onrig.tools.experiments.cost.PROBE_S", 0.0)
     updates_timed: list[int] = []
     monkeypatch.setattr(
@@ -84,7 +84,7 @@ def test_progress_counts_gradient_steps() -> None:
     assert [batches.updates_until(points) for points in (1, 7)] == [3 * 2 * 16, 10 * 3 * 2 * 16]
 
 
-def test_time_left_is_told_by_updates_not_by_evaluations() -> None:
+def test_remaining_time_is_estimated_by_updates_and_not_by_evaluations() -> None:
     run = msgspec.structs.replace(REPLAY_RUN, update_every=2, random_steps=500, evaluation=Evaluation(every=250))
     unit = Unit(_cell(run), (0,))
     clock = iter([0.0, 10.0, 20.0])
@@ -96,7 +96,7 @@ def test_time_left_is_told_by_updates_not_by_evaluations() -> None:
 
 
 @pytest.mark.parametrize("actors", [1, 4])
-def test_a_part_of_a_batch_stands_for_all(actors: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_part_of_a_batch_represents_all_of_it(actors: int, monkeypatch: pytest.MonkeyPatch) -> None:
     sample_counts: list[int] = []
     monkeypatch.setattr("onrig.learner.trials.engine.Trials.train", lambda self, n: sample_counts.append(n))
     estimate_costs([_batches(actors=actors, depth=3, draw="uniform")], 1)

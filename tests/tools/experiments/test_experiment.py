@@ -1,4 +1,4 @@
-"""``onrig experiment`` from outside: folders, exit codes, stopping and going on, with the real trials engine."""
+"""``onrig experiment`` from the outside: folders, exit codes, stopping and resuming, with the real trials engine."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """Results of the longer experiment when nothing stops it."""
+    """Results of the longer experiment if it is never stopped."""
     folder = tmp_path_factory.mktemp("whole")
     spec = specs.write_spec(folder, LONGER_SPEC)
     assert experiment(spec, "--out", folder / "out", "--workers", 1, "--chunk", 3) == 0
@@ -108,7 +108,7 @@ def test_a_finished_experiment_can_be_read(spec: Path, tmp_path: Path, capsys: p
         pytest.param(signal.SIGTERM, 1, marks=pytest.mark.study),
     ],
 )
-def test_a_stopped_experiment_goes_on_to_the_same_files(
+def test_a_stopped_experiment_continues_to_the_same_files(
     tmp_path: Path, stop_signal: signal.Signals, workers: int, uninterrupted: dict[str, bytes]
 ) -> None:
     spec = specs.write_spec(tmp_path, LONGER_SPEC)
@@ -131,7 +131,7 @@ def test_a_stopped_experiment_goes_on_to_the_same_files(
     assert len(uninterrupted) == 10
 
 
-def test_trials_that_something_else_computed_are_left_alone(
+def test_trials_computed_by_another_executor_are_left_unchanged(
     spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "out"
@@ -151,7 +151,7 @@ def test_trials_that_something_else_computed_are_left_alone(
     assert specs.trial_files(folder) == files_before
 
 
-def test_trials_of_an_earlier_version_are_continued_and_it_says_with_what(
+def test_trials_of_an_earlier_version_are_continued_and_the_executor_is_reported(
     spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "out"
@@ -168,7 +168,7 @@ def test_trials_of_an_earlier_version_are_continued_and_it_says_with_what(
     assert capsys.readouterr().err == "", "the second start has said it"
 
 
-def test_a_worker_that_computes_with_something_else_ends_it_with_2(
+def test_a_worker_with_another_executor_ends_it_with_2(
     spec: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class StubWorkers:
@@ -230,7 +230,7 @@ def test_bad_arguments_are_refused_in_one_line(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["full", "tiny.yaml"]
 
 
-def test_a_bad_spec_starts_nothing(spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_spec_starts_nothing(spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec.write_text(spec.read_text().replace("FULL[PER]", "FULL[BEST]"), encoding="utf-8")
     assert experiment(spec) == 2
     assert capsys.readouterr().err.startswith(f"{spec}:8:40: unknown sampling 'BEST'")
@@ -256,7 +256,7 @@ def test_a_dry_run_lists_the_cells_and_writes_nothing(
     assert list(tmp_path.iterdir()) == [spec]
 
 
-def test_a_dry_run_knows_what_share_of_a_cpu_a_container_grants(
+def test_a_dry_run_knows_the_cpu_share_of_a_container(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -268,7 +268,7 @@ def test_a_dry_run_knows_what_share_of_a_cpu_a_container_grants(
     assert _create_workers(ExperimentOptions()).slots == 1
 
 
-def test_a_dry_run_that_goes_on_counts_what_is_left(
+def test_a_dry_run_of_a_resumed_experiment_counts_what_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("onrig.tools.experiments.cost.PROBE_S", 0.0)
@@ -286,7 +286,7 @@ def test_a_dry_run_that_goes_on_counts_what_is_left(
     )
 
 
-def test_a_full_disk_is_told_in_one_line(
+def test_a_full_disk_is_reported_in_one_line(
     spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail_write(*arguments: object) -> None:
@@ -300,9 +300,7 @@ def test_a_full_disk_is_told_in_one_line(
     )
 
 
-def test_two_at_once_in_one_folder_are_kept_apart(
-    spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_experiments_cannot_share_a_folder(spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     import fcntl
 
     folder = tmp_path / "out"
@@ -316,7 +314,7 @@ def test_two_at_once_in_one_folder_are_kept_apart(
 
 
 @pytest.mark.parametrize(("n_diverged", "code"), [(6, 6), (5, 0)])
-def test_an_experiment_whose_trials_have_all_diverged_is_no_success(
+def test_an_experiment_whose_trials_have_all_diverged_is_not_a_success(
     spec: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], n_diverged: int, code: int
 ) -> None:
     cells, out = expand_spec(load_spec(spec), trials_problems), tmp_path / "out"

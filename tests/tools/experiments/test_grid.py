@@ -69,12 +69,12 @@ def test_updates_follow_from_a_reuse_of_eight(tmp_path: Path) -> None:
     assert [learner(cell).updates_per_episode for cell in grid_cells] == [50, 100, 400, 100, 25]
 
 
-def test_updates_that_are_set_stay(tmp_path: Path) -> None:
+def test_explicit_updates_are_kept(tmp_path: Path) -> None:
     grid_cells = cells(tmp_path, "- {config: pendulum, grid: {learner.updates_per_episode: [7, 9]}}")
     assert [learner(cell).updates_per_episode for cell in grid_cells] == [7, 9]
 
 
-def test_short_names_set_what_they_stand_for(tmp_path: Path) -> None:
+def test_short_names_set_what_they_abbreviate(tmp_path: Path) -> None:
     (cell,) = cells(
         tmp_path,
         """
@@ -97,34 +97,34 @@ def test_the_axis_alpha_fills_a_strategy(tmp_path: Path) -> None:
     assert [cell.config.selection.strategy for cell in grid_cells] == ["Expl(0.5)[PER]", "Expl(1.0)[PER]"]
 
 
-def test_the_hardwares_inertia_brings_its_yardsticks(tmp_path: Path) -> None:
+def test_the_inertia_of_the_hardware_uses_its_own_references(tmp_path: Path) -> None:
     paper_cell, hardware_cell = cells(tmp_path, "- {config: pendulum, grid: {inertia: [paper, hardware]}}")
     assert (paper_cell.config.task.name, hardware_cell.config.task.name) == ("swingup", "swingup-hardware")
     assert (paper_cell.config.rig.name, hardware_cell.config.rig.name) == ("pendulum", "pendulum-hw")
     assert getattr(twin(hardware_cell).plant, "inertia", None) == "hardware"
 
 
-def test_nothing_synthetic_is_the_same_as_no_synthetic_experiences(tmp_path: Path) -> None:
+def test_a_synthetic_fraction_of_zero_equals_no_synthetic_experiences(tmp_path: Path) -> None:
     (plain_cell,) = cells(tmp_path, "- config: pendulum")
     (zero,) = cells(tmp_path, "- {config: pendulum, set: {synthetic_states: 0}}")
     assert (zero.config.selection.synthetic, zero.id) == (None, plain_cell.id)
 
 
-def test_a_block_replaces_what_the_whole_spec_sets(tmp_path: Path) -> None:
+def test_a_block_overrides_the_spec(tmp_path: Path) -> None:
     spec_head = SPEC_HEAD.replace("blocks:", "set: {rate_hz: 20, noise: 0.01}\nblocks:")
     a, b = cells(tmp_path, "- config: pendulum\n- {config: pendulum, set: {rate_hz: 40}}", spec_head)
     assert (a.config.rate_hz, b.config.rate_hz) == (20, 40)
     assert (twin(a).sensor_noise, b.label) == (0.01, {"config": "pendulum", "rate_hz": 40})
 
 
-def test_a_run_may_stand_beside_the_spec(tmp_path: Path) -> None:
+def test_a_run_may_be_next_to_the_spec(tmp_path: Path) -> None:
     run_text = find_config("pendulum").read_text(encoding="utf-8").replace("rate_hz: 50", "rate_hz: 25")
     (tmp_path / "mine.yaml").write_text(run_text, encoding="utf-8")
     (cell,) = cells(tmp_path, "- config: ./mine.yaml")
     assert (cell.config.rate_hz, cell.label) == (25, {"config": "mine"})
 
 
-def test_an_id_depends_on_what_differs_and_not_on_the_seed(tmp_path: Path) -> None:
+def test_an_id_depends_on_the_differences_and_not_on_the_seed(tmp_path: Path) -> None:
     (cell,) = cells(tmp_path, "- config: pendulum")
     other = msgspec.structs.replace(cell.config, seed=5)
     assert cell_id(other) == cell.id
@@ -135,7 +135,7 @@ def test_an_id_depends_on_what_differs_and_not_on_the_seed(tmp_path: Path) -> No
 
 
 def test_an_id_survives_new_fields_with_defaults(tmp_path: Path) -> None:
-    """A configuration that was written before ``learner.per_alpha`` came to be is that of the same cell."""
+    """A configuration written before ``learner.per_alpha`` was introduced belongs to the same cell."""
     (cell,) = cells(tmp_path, "- config: pendulum")
     older_learner = {name: value for name, value in cell.config.learner.items() if name != "per_alpha"}
     config = msgspec.structs.replace(cell.config, learner=older_learner)
@@ -143,7 +143,7 @@ def test_an_id_survives_new_fields_with_defaults(tmp_path: Path) -> None:
     assert equal_settings(config, cell.config)
 
 
-def test_runs_are_evaluated_with_every_episode_and_not_as_worlds_are(tmp_path: Path) -> None:
+def test_runs_are_evaluated_after_every_episode_unlike_worlds(tmp_path: Path) -> None:
     text = "{name: a, title: A, trials: 1, episodes: 9, evaluation: {every: 7}, blocks: [{config: pendulum}]}"
     with pytest.raises(ConfigError, match="evaluated once per episode at evaluation"):
         load_spec(write_spec(tmp_path, text))
@@ -201,7 +201,7 @@ def test_an_impossible_grid_is_refused_at_its_line(tmp_path: Path, block: str, c
         ("title: T\n", "title: T\nfirst_seed: -1\n", "3:13: expected 0 to"),
     ],
 )
-def test_a_bad_spec_is_refused_at_its_line(tmp_path: Path, old: str, new: str, expected: str) -> None:
+def test_an_invalid_spec_is_refused_at_its_line(tmp_path: Path, old: str, new: str, expected: str) -> None:
     problem_lines = problems(tmp_path, "- config: pendulum", SPEC_HEAD.replace(old, new))
     assert any(line.startswith(expected) for line in problem_lines), problem_lines
 
@@ -213,7 +213,7 @@ def test_too_few_episodes_for_a_single_batch_are_refused(tmp_path: Path) -> None
     ]
 
 
-def test_problems_of_all_blocks_are_told_at_once(tmp_path: Path) -> None:
+def test_problems_of_all_blocks_are_reported_at_once(tmp_path: Path) -> None:
     problem_lines = problems(
         tmp_path,
         "- {config: pendulum, grid: {strategy: [Y]}}\n- {config: magman, grid: {strategy: [X]}}",
@@ -221,7 +221,7 @@ def test_problems_of_all_blocks_are_told_at_once(tmp_path: Path) -> None:
     assert [line.split(":")[0] for line in problem_lines] == ["6", "7"]
 
 
-def test_what_the_engine_cannot_run_is_told_at_the_value_that_makes_it_so(tmp_path: Path) -> None:
+def test_settings_that_the_engine_cannot_run_are_reported_at_their_value(tmp_path: Path) -> None:
     def refuse_dqn(config: RunConfig, settings: LearnerSettings) -> list[str]:
         return ["no dqn today"] if settings.algorithm == "dqn" else []
 
@@ -231,7 +231,7 @@ def test_what_the_engine_cannot_run_is_told_at_the_value_that_makes_it_so(tmp_pa
     assert str(error.value) == f"{path}:6:49: no dqn today"
 
 
-def test_an_axis_of_all_algorithms_sets_that_of_the_cells_own(tmp_path: Path) -> None:
+def test_an_axis_over_all_algorithms_sets_the_option_of_each_cells_own(tmp_path: Path) -> None:
     grid_cells = cells(tmp_path, "- {config: pendulum, grid: {algorithm: [ddpg, td3], gamma: [0.9]}}")
     assert [learner(cell).algorithm_config.gamma for cell in grid_cells] == [0.9, 0.9]
 
@@ -265,7 +265,7 @@ def test_every_shipped_experiment_can_be_run(name: str) -> None:
 def test_the_experiments_of_the_claims_have_enough_trials() -> None:
     for number in ("figure-3", "figure-12", "figure-13", "figure-14", "figure-15", "table-6"):
         full_spec, quick_spec = (load_spec(find_config(number + end, "experiments")).spec for end in ("", "-quick"))
-        # At 200 Hz an episode is four times the work.
+        # At 200 Hz an episode takes four times the work.
         assert (full_spec.trials, quick_spec.trials, quick_spec.episodes) == (
             50,
             32,

@@ -79,7 +79,7 @@ def test_results_depend_neither_on_workers_nor_on_chunks(tmp_path: Path, cells: 
     assert len(specs.trial_files(tmp_path / "a")) == 20
 
 
-def test_what_a_trial_came_to_is_kept(tmp_path: Path, cells: list[Cell]) -> None:
+def test_the_results_of_a_trial_are_kept(tmp_path: Path, cells: list[Cell]) -> None:
     noisy_cell = cells[-1]
     run(tmp_path, [noisy_cell], [3, 4], 1, 16)
     trials = read_trials(tmp_path, noisy_cell)
@@ -88,7 +88,7 @@ def test_what_a_trial_came_to_is_kept(tmp_path: Path, cells: list[Cell]) -> None
     assert trials.batch_noise.tolist() == [[3.0, 5.5], [4.0, 6.5]], "the mean over the episodes that replayed anything"
 
 
-def test_only_what_is_missing_is_done(tmp_path: Path, cells: list[Cell]) -> None:
+def test_only_missing_trials_are_run(tmp_path: Path, cells: list[Cell]) -> None:
     run(tmp_path, cells[:2], range(2), 1, 16)
     missing = missing_units(tmp_path, cells[:3], range(3))
     assert [(unit.cell.id, unit.seeds) for unit in missing] == [
@@ -98,7 +98,7 @@ def test_only_what_is_missing_is_done(tmp_path: Path, cells: list[Cell]) -> None
     ]
 
 
-def test_a_worker_that_dies_costs_its_unit_alone(tmp_path: Path, cells: list[Cell]) -> None:
+def test_a_worker_that_dies_costs_only_its_unit(tmp_path: Path, cells: list[Cell]) -> None:
     display = SilentDisplay()
     outcome = run(tmp_path, cells[:1], range(CRASHING_SEED - 2, CRASHING_SEED + 3), 2, 1, display)
     assert [lost_unit.unit.seeds for lost_unit in outcome.lost_units] in (
@@ -113,14 +113,14 @@ def test_a_worker_that_dies_costs_its_unit_alone(tmp_path: Path, cells: list[Cel
     assert any(f"pendulum, FIFO[Uniform], rate_hz 50, seed 13 ({cells[0].id})" in line for line in display.warnings)
 
 
-def test_workers_that_do_not_start_are_told_of(tmp_path: Path, cells: list[Cell]) -> None:
+def test_workers_that_do_not_start_are_reported(tmp_path: Path, cells: list[Cell]) -> None:
     workers = LocalWorkers(1, "tests.tools.experiments.no_such_engine")
     with pytest.raises(NoWorkers, match=r"could not start.*No module named"):
         list(workers.run([Unit(cells[0], (0,))]))
     workers.close()
 
 
-def test_a_full_disk_ends_it_and_leaves_what_was_whole(
+def test_a_full_disk_ends_it_and_leaves_complete_files(
     tmp_path: Path, cells: list[Cell], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = iter([None, None])
@@ -162,7 +162,7 @@ def test_the_first_seeds_of_all_cells_come_first(cells: list[Cell]) -> None:
     ]
 
 
-def test_a_tally_tells_trials_rate_and_time_left(cells: list[Cell]) -> None:
+def test_a_tally_reports_trials_rate_and_remaining_time(cells: list[Cell]) -> None:
     clock = iter([0.0, 10.0])
     first_unit, second_unit = Unit(cells[0], (0, 1)), Unit(cells[0], (2, 3))
     tally = Tally([first_unit, second_unit], 1, lambda: next(clock))
@@ -172,7 +172,7 @@ def test_a_tally_tells_trials_rate_and_time_left(cells: list[Cell]) -> None:
     assert tally.line() == "3 of 5 trials, 1 episodes/s, 5 s left"
 
 
-def test_a_lost_unit_is_no_work_done(cells: list[Cell]) -> None:
+def test_a_lost_unit_counts_as_no_work(cells: list[Cell]) -> None:
     clock = iter([0.0, 10.0])
     first_unit, second_unit = Unit(cells[0], (0, 1)), Unit(cells[0], (2, 3))
     tally = Tally([first_unit, second_unit], 0, lambda: next(clock))

@@ -35,7 +35,7 @@ def trial(seed: float, *, has_noise: bool = True) -> Trial:
     return Trial(train, train * 2, np.array([0.1, 0.2, seed]) if has_noise else None)
 
 
-def test_cells_come_back_as_they_were(tmp_path: Path) -> None:
+def test_cells_are_read_back_unchanged(tmp_path: Path) -> None:
     cells_written = specs.small_cells(tmp_path)
     write_cells(tmp_path, cells_written)
     assert read_cells(tmp_path) == cells_written
@@ -58,7 +58,7 @@ def test_the_spec_of_a_folder_reads_no_python_files(tmp_path: Path, monkeypatch:
         load_spec(path)
 
 
-def test_trials_come_back_by_ascending_seed_bit_for_bit(tmp_path: Path, cell: Cell) -> None:
+def test_trials_are_read_back_by_ascending_seed_bit_for_bit(tmp_path: Path, cell: Cell) -> None:
     for seed in (10, 2, 7):
         write_trial(tmp_path, cell, seed, trial(seed))
     trials = read_trials(tmp_path, cell)
@@ -69,7 +69,7 @@ def test_trials_come_back_by_ascending_seed_bit_for_bit(tmp_path: Path, cell: Ce
     assert trials.batch_noise.tolist() == [[0.1, 0.2, s] for s in (2, 7, 10)]
 
 
-def test_measures_that_an_older_version_did_not_take_are_nan(tmp_path: Path, cell: Cell) -> None:
+def test_measures_missing_in_an_older_version_are_nan(tmp_path: Path, cell: Cell) -> None:
     errors_and_targets = np.arange(6.0).reshape(2, 3)
     write_trial(tmp_path, cell, 0, trial(1.0)._replace(replayed=errors_and_targets))
     write_trial(tmp_path, cell, 1, trial(1.0)._replace(replayed=np.ones((len(REPLAY_MEASURES), 3))))
@@ -80,13 +80,13 @@ def test_measures_that_an_older_version_did_not_take_are_nan(tmp_path: Path, cel
     assert np.isnan(replayed[0, 2:]).all()
 
 
-def test_a_cell_without_trials_has_none_of_as_many_episodes(tmp_path: Path, cell: Cell) -> None:
+def test_a_cell_without_trials_has_empty_arrays_of_the_right_length(tmp_path: Path, cell: Cell) -> None:
     trials = read_trials(tmp_path, cell)
     assert trials.train.shape == trials.evaluation.shape == (0, 3)
     assert (trials.seeds.tolist(), trials.batch_noise) == ([], None)
 
 
-def test_trials_without_noise_have_none(tmp_path: Path, cell: Cell) -> None:
+def test_trials_without_noise_have_no_noise_measures(tmp_path: Path, cell: Cell) -> None:
     write_trial(tmp_path, cell, 1, trial(1, has_noise=False))
     assert read_trials(tmp_path, cell).batch_noise is None
 
@@ -98,7 +98,7 @@ def test_the_same_trial_gives_the_same_file(tmp_path: Path, cell: Cell) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "emptied", "other length", "encrypted", "no archive"])
-def test_a_damaged_trial_counts_as_missing_and_is_written_anew(tmp_path: Path, cell: Cell, damage: str) -> None:
+def test_a_damaged_trial_counts_as_missing_and_is_rewritten(tmp_path: Path, cell: Cell, damage: str) -> None:
     write_trial(tmp_path, cell, 1, trial(1))
     write_trial(tmp_path, cell, 2, trial(2))
     path = tmp_path / "trials" / cell.id / "1.npz"
@@ -122,7 +122,7 @@ def test_a_damaged_trial_counts_as_missing_and_is_written_anew(tmp_path: Path, c
     assert path.read_bytes() == content
 
 
-def test_a_whole_trial_is_never_overwritten(tmp_path: Path, cell: Cell) -> None:
+def test_a_complete_trial_is_never_overwritten(tmp_path: Path, cell: Cell) -> None:
     write_trial(tmp_path, cell, 1, trial(1))
     write_trial(tmp_path, cell, 1, trial(99))
     assert read_trials(tmp_path, cell).train[0, 2] == 1
@@ -140,7 +140,7 @@ def test_a_file_that_cannot_be_finished_leaves_nothing(
     assert specs.trial_files(tmp_path) == {}
 
 
-def test_what_was_half_written_is_swept_away(tmp_path: Path, cell: Cell) -> None:
+def test_partial_files_are_swept_away(tmp_path: Path, cell: Cell) -> None:
     write_trial(tmp_path, cell, 1, trial(1))
     unfinished_file = tmp_path / "trials" / cell.id / ".2.npz.unfinished"
     unfinished_file.write_bytes(b"PK")
@@ -150,7 +150,7 @@ def test_what_was_half_written_is_swept_away(tmp_path: Path, cell: Cell) -> None
     assert missing_seeds(tmp_path, cell, [1, 2]) == [2]
 
 
-def test_damaged_cells_are_told_by_their_file(tmp_path: Path) -> None:
+def test_damaged_cells_are_reported_by_their_file(tmp_path: Path) -> None:
     (tmp_path / "cells.json").write_bytes(b"[{")
     with pytest.raises(ValueError, match=r"cells\.json' is damaged"):
         read_cells(tmp_path)
@@ -163,7 +163,9 @@ def test_damaged_cells_are_told_by_their_file(tmp_path: Path) -> None:
         ('"FIFO[Uniform]"', '"FIFO[Unifrom]"', "unknown sampling 'Unifrom'"),
     ],
 )
-def test_cells_of_wrong_values_are_too(tmp_path: Path, cell: Cell, old: str, new: str, message: str) -> None:
+def test_cells_with_invalid_values_are_reported_by_their_file(
+    tmp_path: Path, cell: Cell, old: str, new: str, message: str
+) -> None:
     write_cells(tmp_path, [cell])
     text = (tmp_path / "cells.json").read_text()
     assert old in text

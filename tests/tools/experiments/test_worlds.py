@@ -96,7 +96,7 @@ def test_cells_are_combinations_in_each_world(tmp_path: Path) -> None:
         ("world: gym:Pendulum-v1", "config: null", "expected one of 'config' and 'world' at blocks[0]"),
     ],
 )
-def test_what_is_wrong_is_found_at_its_place(tmp_path: Path, old: str, new: str, message: str) -> None:
+def test_mistakes_are_found_at_their_place(tmp_path: Path, old: str, new: str, message: str) -> None:
     problems = _problems(tmp_path, old, new)
     assert any(message in problem for problem in problems), problems
 
@@ -142,7 +142,7 @@ def test_trials_are_run_kept_and_reported(tmp_path: Path, capsys: pytest.Capture
     assert all(float(error) > 0.0 for error in rows[1][7:10])
 
 
-def test_a_cell_is_known_again_whatever_defaults_are_written_out(tmp_path: Path) -> None:
+def test_a_cell_is_recognised_whatever_defaults_are_written_out(tmp_path: Path) -> None:
     (first_cell, *_) = _cells(write_spec(tmp_path, SMALL_SPEC))
     (spelled_out, *_) = _cells(
         write_spec(tmp_path, SMALL_SPEC.replace("horizon: 15", "horizon: 15\n      updates_per_step: 1"))
@@ -151,7 +151,7 @@ def test_a_cell_is_known_again_whatever_defaults_are_written_out(tmp_path: Path)
     assert isinstance(first_cell.config, StepRun)
 
 
-def test_a_plant_s_run_may_stand_beside_the_spec_and_its_content_makes_the_cell(tmp_path: Path) -> None:
+def test_a_plants_run_may_be_next_to_the_spec_and_its_content_determines_the_cell(tmp_path: Path) -> None:
     spec = write_spec(
         tmp_path,
         """
@@ -195,7 +195,7 @@ def test_a_plant_s_run_may_stand_beside_the_spec_and_its_content_makes_the_cell(
         ("hidden: [4], batch: 4, delay: 1", False),
     ],
 )
-def test_cells_that_differ_in_fractions_alone_are_probed_once(tmp_path: Path, change: str, is_same: bool) -> None:
+def test_cells_that_differ_only_in_fractions_are_probed_once(tmp_path: Path, change: str, is_same: bool) -> None:
     first_cell, other_cell, _ = _cells(write_spec(tmp_path, SMALL_SPEC))
     changed_cell, *_ = _cells(write_spec(tmp_path, SMALL_SPEC.replace("hidden: [4], batch: 4", change)))
     assert (cost_key(first_cell.config) == cost_key(changed_cell.config)) is is_same
@@ -204,7 +204,7 @@ def test_cells_that_differ_in_fractions_alone_are_probed_once(tmp_path: Path, ch
     assert cost_key(first_cell.config) == cost_key(larger_cell.config)
 
 
-def test_check_and_dry_run_tell_what_there_is_and_what_it_costs(
+def test_check_and_dry_run_report_contents_and_cost(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_spec(tmp_path, SMALL_SPEC)

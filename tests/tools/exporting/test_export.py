@@ -1,4 +1,4 @@
-"""``onrig export``: every format holds what the run's files hold, and a folder appears complete or not at all."""
+"""``onrig export``: every format holds the contents of the run's files, and a folder appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_minari_reads_the_episodes_back_bit_for_bit(run: RunData, tmp_path: Path
     for name in layout.dtype.names or ():
         logged_records[name] = run.records[name]
     assert np.concatenate(read_back).tobytes() == logged_records[logged_records["kind"] != Kind.RESET].tobytes()
-    transitions = TransitionBuilder(run.config.rig).add(np.concatenate(read_back))  # all of which the memory keeps
+    transitions = TransitionBuilder(run.config.rig).add(np.concatenate(read_back))  # all are kept in the memory
     for name in ("observation", "action", "next_observation", "reward", "exploration", "episode", "step"):
         assert np.array_equal(getattr(transitions, name), run.experiences[name]), name
     assert data.storage.metadata["onrig"]["rig"] == "pendulum"
@@ -146,7 +146,7 @@ def test_lerobot_has_the_documented_layout(run: RunData, tmp_path: Path) -> None
     assert stats["action"]["count"] == [frames.num_rows]
 
 
-def test_a_killed_run_is_exported_and_what_is_missing_is_said(
+def test_a_killed_run_is_exported_and_missing_data_are_reported(
     run: RunData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -166,7 +166,7 @@ def test_a_killed_run_is_exported_and_what_is_missing_is_said(
     assert len(provenance["missing"]) == 3
 
 
-def test_a_run_that_is_under_way_and_then_killed_is_exported_to_a_prefix_of_the_whole_one(tmp_path: Path) -> None:
+def test_a_run_exported_in_progress_and_then_killed_is_a_prefix_of_the_complete_one(tmp_path: Path) -> None:
     settings = ("episodes=60", "evaluate_every=0")
     complete_run = onrig.open_run(whole_runs.make_finished_run(tmp_path / "whole", *settings))
     folder, n_rows = tmp_path / "killed", 0
@@ -197,7 +197,7 @@ def test_a_run_that_is_under_way_and_then_killed_is_exported_to_a_prefix_of_the_
         assert np.array_equal(read_back[name].to_numpy(), flat_records[name][: read_back.num_rows]), name
 
 
-def test_what_cannot_be_exported_is_refused_in_one_line(
+def test_runs_that_cannot_be_exported_are_refused_in_one_line(
     run: RunData, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["export", str(tmp_path), "--format", "csv"]) == ExitCode.CONFIGURATION
@@ -221,7 +221,7 @@ def test_a_run_without_a_log_exports_its_memory_and_has_no_episodes(run: RunData
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-def test_an_interrupt_leaves_nothing(run: RunData, tmp_path: Path, format_: str) -> None:
+def test_an_interrupt_leaves_nothing_behind(run: RunData, tmp_path: Path, format_: str) -> None:
     def raise_interrupt(records: int) -> None:
         raise KeyboardInterrupt
 

@@ -1,4 +1,4 @@
-"""Episodes of a log as transitions without a gap: the same that the memory is offered."""
+"""Episodes of a log as transitions without gaps: the same ones that are offered to the memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def logs(draw: st.DrawFn) -> Records:
 
 
 @given(logs(), st.lists(st.integers(0, 40), max_size=5))
-def test_they_are_the_transitions_of_the_memory_however_the_log_is_read(log: Records, boundaries: list[int]) -> None:
+def test_transitions_equal_those_of_the_memory_however_the_log_is_read(log: Records, boundaries: list[int]) -> None:
     found_pieces = list(pieces(np.split(log, sorted(boundaries))))
     transitions = TransitionBuilder(PENDULUM.rig).add(log)
     train = [piece for piece in found_pieces if piece.kind is Kind.TRAIN]

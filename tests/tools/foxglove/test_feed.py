@@ -22,7 +22,7 @@ HEADER = "episode,kind,steps,return,mean_reward,normalized,exploration,intervent
 
 @pytest.fixture
 def rigs(monkeypatch: pytest.MonkeyPatch) -> list[Running]:
-    """What runs on this machine."""
+    """Runs on this machine."""
     running: list[Running] = []
     monkeypatch.setattr(run_view, "find_running", lambda folder: next((r for r in running if r.folder == folder), None))
     return running
@@ -43,7 +43,7 @@ def feed(live_run: LiveRun) -> Iterator[Feed]:
     feed.close()
 
 
-def test_the_records_of_a_run_are_the_steps_of_its_log(live_run: LiveRun, feed: Feed) -> None:
+def test_the_records_of_a_run_equal_the_steps_of_its_log(live_run: LiveRun, feed: Feed) -> None:
     rows = records(30)
     live_run.push(rows)
     messages_sent = [*feed.poll(0.1)]
@@ -56,7 +56,7 @@ def test_the_records_of_a_run_are_the_steps_of_its_log(live_run: LiveRun, feed: 
     assert [*feed.poll(0.2)] == [], "nothing new"
 
 
-def test_episodes_and_events_come_as_the_log_has_them(live_run: LiveRun, feed: Feed) -> None:
+def test_episodes_and_events_are_as_in_the_log(live_run: LiveRun, feed: Feed) -> None:
     row = "1,train,200,-1,-0.5,,0.25,0,0,1,77"
     (live_run.folder / "episodes.csv").write_text(f"{HEADER}\n{row}\n")
     with (live_run.folder / "events.jsonl").open("a") as file:
@@ -71,7 +71,7 @@ def test_episodes_and_events_come_as_the_log_has_them(live_run: LiveRun, feed: F
     assert message_by_topic[EVENTS].data == wire.encode(messages.EVENT, event.fields)
 
 
-def test_who_comes_late_gets_the_newest_alone(live_run: LiveRun, feed: Feed) -> None:
+def test_a_late_viewer_gets_only_the_newest(live_run: LiveRun, feed: Feed) -> None:
     live_run.push(records(MAX_MESSAGES + 40))
     steps = [m for m in feed.poll(0.1) if m.topic == STEPS]
     assert len(steps) == MAX_MESSAGES
@@ -92,6 +92,6 @@ def test_a_resumed_run_is_followed(live_run: LiveRun, feed: Feed, rigs: list[Run
     assert [*feed.poll(3.0)] == []
 
 
-def test_its_channels_are_those_of_the_log_without_the_one_for_replays(feed: Feed) -> None:
+def test_its_channels_are_those_of_the_log_except_the_one_for_replays(feed: Feed) -> None:
     channel_by_topic = {c.topic: c for c in messages.channels(StepMessages(REALTIME.rig))}
     assert {c.topic: c for c in feed.channels} == {topic: c for topic, c in channel_by_topic.items() if topic != LOOP}

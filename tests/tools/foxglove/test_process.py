@@ -1,4 +1,4 @@
-"""The Foxglove server of a run, by a client of the protocol; skipped without the extra ``live_run``."""
+"""The Foxglove server of a run, tested with a client of the protocol; skipped without the extra ``live_run``."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def server(live_run: LiveRun) -> Iterator[FoxgloveServer]:
 
 
 def ids(viewer: Viewer) -> dict[str, int]:
-    """What is advertised, as the log has it: the numbers of its channels."""
+    """Wait for the advertisement of the log's channels; returns their numbers."""
     advertised = {c["topic"]: c for c in viewer.text("advertise")["channels"]}
     assert set(advertised) == {c.topic for c in ADVERTISED}
     for channel in ADVERTISED:
@@ -91,7 +91,7 @@ def test_a_viewer_can_neither_publish_nor_call_nor_set(
 
 
 @pytest.mark.parametrize("origin", [None, "file://", "http://localhost:8080", "https://app.foxglove.dev"])
-def test_programs_and_pages_of_this_machine_may_watch(server: FoxgloveServer, origin: str | None) -> None:
+def test_local_programs_and_pages_may_watch(server: FoxgloveServer, origin: str | None) -> None:
     with Viewer(server.url, origin) as viewer:
         viewer.text("serverInfo")
 
@@ -99,12 +99,12 @@ def test_programs_and_pages_of_this_machine_may_watch(server: FoxgloveServer, or
 @pytest.mark.parametrize(
     "origin", ["https://evil.example", "null", "https://app.foxglove.dev.evil.example", "http://["]
 )
-def test_pages_of_other_sites_may_not(server: FoxgloveServer, origin: str) -> None:
+def test_pages_of_other_sites_may_not_watch(server: FoxgloveServer, origin: str) -> None:
     with pytest.raises(PermissionError, match="403"):
         Viewer(server.url, origin)
 
 
-def test_for_others_the_address_comes_with_a_token(live_run: LiveRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_other_interfaces_the_address_includes_a_token(live_run: LiveRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TOKEN, "secret")
     with listen_at(Address("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
@@ -118,7 +118,7 @@ def test_for_others_the_address_comes_with_a_token(live_run: LiveRun, monkeypatc
             viewer.text("serverInfo")
 
 
-def test_a_viewer_that_is_too_many_is_refused(server: FoxgloveServer) -> None:
+def test_a_viewer_beyond_the_limit_is_refused(server: FoxgloveServer) -> None:
     viewers = [Viewer(server.url) for _ in range(8)]
     with pytest.raises(PermissionError, match="503"):
         Viewer(server.url)
@@ -126,7 +126,7 @@ def test_a_viewer_that_is_too_many_is_refused(server: FoxgloveServer) -> None:
         viewer.close()
 
 
-def test_a_missing_library_is_told_in_a_line(
+def test_a_missing_library_is_reported_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(run_module, "find_spec", lambda name: None)
@@ -134,13 +134,13 @@ def test_a_missing_library_is_told_in_a_line(
     assert capsys.readouterr().err == "onrig run: --foxglove needs foxglove-sdk: pip install 'onrig[live]'\n"
 
 
-def test_an_address_that_is_none_is_told_with_its_option(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_address_is_reported_with_its_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "pendulum", "--foxglove", "1:2:3", "--dry-run"]) == ExitCode.CONFIGURATION
     assert capsys.readouterr().err.startswith("onrig run: --foxglove: ")
 
 
 @pytest.mark.study
-def test_a_run_is_seen_while_it_lives(tmp_path: Path) -> None:
+def test_a_run_is_visible_while_it_lives(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "onrig.tools.cli", "run", "pendulum", "--run-dir", str(tmp_path / "run")]
     command += ["--foxglove", "--set", "episodes=100000"]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:

@@ -1,4 +1,4 @@
-"""A viewer: the client's side of a WebSocket (RFC 6455) and of Foxglove's protocol, as little as the tests need."""
+"""A viewer: the client's side of a WebSocket (RFC 6455) and of Foxglove's protocol, as far as the tests need it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Viewer:
     """A connection; a context manager."""
 
     def __init__(self, url: str, origin: str | None = None, timeout_s: float = 60.0) -> None:
-        """Raises PermissionError with the answer's first line if the server refuses."""
+        """Raises PermissionError with the first line of the reply if the server refuses."""
         parts = urlsplit(url)
         self._socket = socket.create_connection((parts.hostname or "", parts.port or 80), timeout_s)
         self._stream = self._socket.makefile("rb")
@@ -53,7 +53,7 @@ class Viewer:
         self.send(TEXT, json.dumps(fields).encode())
 
     def frame(self) -> tuple[int, bytes]:
-        """The next frame: kind, and content, which is empty once the server has gone."""
+        """The next frame: kind and content, which is empty once the server has closed."""
         header = self._stream.read(2)
         if len(header) < 2:
             return CLOSE, b""

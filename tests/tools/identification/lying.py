@@ -1,4 +1,4 @@
-"""Devices whose sensors or actuators are not what the rig says: twins that falsify their readings or outputs."""
+"""Devices whose sensors or actuators differ from the rig's description: twins that falsify readings or outputs."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from onrig.tools.identification.recorded import nominal_plant
 POSITION, VELOCITY = 0, 1
 DEGREES = 180.0 / math.pi
 Readings = list[tuple[float, ...]]
-"""What an honest device has read so far (SI, angles unwrapped), the latest last."""
+"""Readings of an honest device so far (SI, angles unwrapped), the latest last."""
 
 
 class Falsification(NamedTuple):
     """A kind of dishonest device; ``half_frames`` is the number of frames in half of an experiment."""
 
     read: Callable[[Readings, int], Sequence[float]] = lambda observed, half_frames: observed[-1]
-    """What the sensors say instead of the latest readings."""
+    """Reported readings in place of the latest ones."""
     motor: Callable[[int, int], float] = lambda frame, half_frames: 1.0
     """Factor between the output and its effect."""
 
 
 def falsify_one(channel: int, false_value: Callable[[list[float], int], float]) -> Falsification:
-    """A lie of one sensor, by its own readings so far."""
+    """A lie by one sensor, based on its own readings so far."""
 
     def read(observed: Readings, half_frames: int) -> Sequence[float]:
         value = false_value([readings[channel] for readings in observed[-2 * half_frames :]], half_frames)
@@ -89,11 +89,11 @@ SWAPPED_SENSORS = Falsification(lambda observed, half_frames: observed[-1][::-1]
 REVERSED_MOTOR = Falsification(motor=lambda frame, half_frames: -1.0)
 WEAKER_MOTOR = Falsification(motor=lambda frame, half_frames: 1.0 if frame < half_frames else 0.5)
 ALL_REVERSED = Falsification(lambda observed, half_frames: [-x for x in observed[-1]], lambda frame, half_frames: -1.0)
-"""All signs at once: a mere convention of a symmetric plant."""
+"""All signs reversed: merely a convention for a symmetric plant."""
 
 
 class FalsifiedSensing:
-    """Stands in for the twin's sensing."""
+    """Replaces the twin's sensing."""
 
     def __init__(self, true_sensing: Sensing, rig: Rig, falsification: Falsification, half_frames: int) -> None:
         self._true_sensing, self._rig, self._falsification, self._half_frames = (
@@ -133,7 +133,7 @@ class FalsifiedSensing:
 
 
 def falsified_twin(falsification: Falsification, half_frames: int) -> type[TwinDevice]:
-    """Class of twins that tell this lie; ``max_velocity`` of the class is the largest true speed of any of them."""
+    """Class of twins with this lie; its ``max_velocity`` is the largest true speed of any of them."""
 
     class FalsifiedTwin(TwinDevice):
         max_velocity = 0.0
@@ -153,7 +153,7 @@ def falsified_twin(falsification: Falsification, half_frames: int) -> type[TwinD
 
 
 def max_speed_when_pushed(config: RunConfig, twin: type[TwinDevice], duration_s: float) -> float:
-    """Largest true speed under a policy that always adds energy; ``twin`` must be the one that sessions use."""
+    """Largest true speed under a policy that always adds energy; ``twin`` must be the one used by sessions."""
     twin.max_velocity = 0.0  # type: ignore[attr-defined]
     box = config.limits.predicted
     assert box is not None

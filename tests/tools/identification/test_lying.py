@@ -1,4 +1,4 @@
-"""`onrig identify` on devices that lie: none is identified unless the shield covers what is wrong with it."""
+"""`onrig identify` on lying devices: none is identified unless the shield covers its fault."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def run_identify(
         ),
     ],
 )
-def test_a_lie_is_named_and_nothing_is_written(
+def test_a_lying_device_is_named_and_nothing_is_written(
     falsification: Falsification,
     message: str,
     tmp_path: Path,
@@ -102,7 +102,7 @@ def test_a_delay_that_no_prediction_covers_is_refused(
         load("pendulum", [f"identified={tmp_path / 'out' / 'identified.yaml'}"])
 
 
-def test_an_earlier_result_is_not_taken_for_a_new_one(
+def test_an_earlier_result_is_not_mistaken_for_a_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "identified.yaml").write_text("rig: pendulum\n")
@@ -130,7 +130,7 @@ def test_a_small_error_is_estimated_and_covered(tmp_path: Path, monkeypatch: pyt
     assert result.predicted["sensor_error"]["velocity"] > 0.45 + 0.006 * 40.0 + 4 * 0.06
 
 
-def test_all_signs_at_once_are_a_convention(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reversing_all_signs_is_accepted_as_a_convention(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Pendulum, "excitations", short_excitations)
     assert run_identify("pendulum", lying.ALL_REVERSED, 600, tmp_path, monkeypatch) == 0
 
@@ -188,8 +188,8 @@ def test_no_lying_device_is_identified_unless_the_shield_covers_it(
     duration_s = sum(e.duration_s for e in plant.excitations(config.rig, ranges_of(config, 1.0)))
     code = run_identify(name, falsification, round(0.5 * duration_s * config.rate_hz), tmp_path, monkeypatch)
     print(case, name, code, capsys.readouterr().err)
-    # Where the fallback itself drives the plant out, the experiment ends there.
+    # If the fallback itself drives the plant out, the experiment ends there.
     assert code == 0 if case in TOLERATED else code in (ExitCode.PREFLIGHT, ExitCode.HARDWARE)
-    if code and (tmp_path / "identified.yaml").exists():  # right, but beyond what the shield can cover
+    if code and (tmp_path / "identified.yaml").exists():  # correct, but beyond what the shield can cover
         with pytest.raises(ConfigError):
             load(name, [f"identified={tmp_path / 'identified.yaml'}"])

@@ -20,7 +20,7 @@ def outcome(estimate: Array) -> Outcome:
     return Outcome(NAMES, TRUE_PARAMETERS, estimate, zeros, zeros, True, 0)
 
 
-def test_a_twin_that_is_the_true_plant_makes_no_difference() -> None:
+def test_a_twin_that_equals_the_true_plant_makes_no_difference() -> None:
     progress: list[int] = []
     comparison = compare_policies(CONFIG, [outcome(TRUE_PARAMETERS), outcome(TRUE_PARAMETERS)], progress.append)
     np.testing.assert_array_equal(comparison.identified_scores, comparison.true_scores)
@@ -28,7 +28,7 @@ def test_a_twin_that_is_the_true_plant_makes_no_difference() -> None:
     assert progress == [1, 2, 3]
 
 
-def test_another_twin_makes_one_though_both_are_evaluated_on_the_true_plant() -> None:
+def test_another_twin_makes_a_difference_even_though_both_are_evaluated_on_the_true_plant() -> None:
     other = TRUE_PARAMETERS + np.array([0.5, 0, -0.5, 0, 0, 0, 0])
     comparison = compare_policies(CONFIG, [outcome(other), outcome(TRUE_PARAMETERS)])
     without_other = compare_policies(CONFIG, [outcome(TRUE_PARAMETERS), outcome(TRUE_PARAMETERS)])

@@ -35,7 +35,7 @@ def earlier_identification(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_folder(earlier_identification: Path, folder: Path, override: str = "device.twin.plant.damping=2e-5") -> Path:
-    """Folder of a run that began with the identification, whose plant may have changed."""
+    """Folder of a run that began with the identification, and whose plant may have changed since."""
     config = load("pendulum", [*SHORT_SETTINGS, override])
     parts = short_excitations(config.device.twin["plant"], config.rig, {"voltage": (-3.0, 3.0)})  # type: ignore[index, arg-type]
     steps = driving.drive(config, lockstep_session(config), parts, seed=1)
@@ -51,7 +51,7 @@ def widths(result: Result) -> list[float]:
     return [p.high / p.low for p in result.parameters if p.logarithmic]
 
 
-def test_a_runs_own_data_make_its_identification_narrower(
+def test_a_runs_own_data_narrow_its_identification(
     earlier_identification: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = run_folder(earlier_identification, tmp_path)
@@ -67,7 +67,7 @@ def test_a_runs_own_data_make_its_identification_narrower(
     assert load("pendulum", [f"identified={folder / 'identification' / FILE_NAME}"]).identified
 
 
-def test_a_plant_that_has_changed_is_named_and_nothing_is_written(
+def test_a_changed_plant_is_named_and_nothing_is_written(
     earlier_identification: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = run_folder(earlier_identification, tmp_path, "device.twin.plant.torque_constant=0.0586")
@@ -98,7 +98,7 @@ def test_a_run_in_progress_is_followed_to_its_end(
     assert read_fittings(tmp_path) == fittings, "damaged lines cost nothing else"
 
 
-def test_it_needs_a_run_that_began_with_an_identification(
+def test_sharpening_needs_a_run_that_began_with_an_identification(
     earlier_identification: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["identify", "pendulum", "--sharpen"]) == ExitCode.CONFIGURATION

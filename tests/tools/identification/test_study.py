@@ -18,7 +18,7 @@ from onrig.tools.load import load
 
 
 @pytest.mark.study
-def test_a_fit_that_stops_early_does_not_turn_a_symmetric_plant_around() -> None:
+def test_a_fit_that_stops_early_does_not_reverse_a_symmetric_plant() -> None:
     """Twin 29's mirror image fits worse from the solution's own reflection than from its own start."""
     outcome = run_twin(load("pendulum-hardware", []), 0, 29)
     assert isinstance(outcome, Outcome)
@@ -27,7 +27,7 @@ def test_a_fit_that_stops_early_does_not_turn_a_symmetric_plant_around() -> None
 
 @pytest.mark.parametrize("index", [3, 12])
 def test_a_large_dead_band_does_not_look_like_a_reversed_actuator(index: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tenth of friction and dead band under a gentle chirp of 15 %, which moves the rig little."""
+    """A tenth of friction and dead band under a gentle chirp of 15 %, which hardly moves the rig."""
     for name, value in {"FRICTION": (0.08, 0.1), "DEAD_BAND": (0.08, 0.1), "DELAY_S": 0.016}.items():
         monkeypatch.setattr(study, name, value)
     config = load("pendulum-hardware")

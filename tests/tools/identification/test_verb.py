@@ -66,7 +66,7 @@ def test_the_shield_sees_every_command() -> None:
     assert len(steps) == 1200
 
 
-def test_a_twin_that_no_run_could_reset_can_be_driven_and_scored_on() -> None:
+def test_a_twin_that_no_run_could_reset_can_be_driven_and_scored() -> None:
     session = lockstep_session(load("pendulum", ["device.pace=realtime", "device.twin.reset=false"]))
     session.arm()
     session.reset(1)
@@ -83,7 +83,7 @@ def test_it_leaves_the_device_disarmed() -> None:
     assert not state.status & Status.ARMED
 
 
-def test_an_actuator_the_other_way_round_stops_it_before_anything_strong(
+def test_a_reversed_actuator_stops_it_before_any_strong_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     original_drive = driving.drive
@@ -100,7 +100,7 @@ def test_an_actuator_the_other_way_round_stops_it_before_anything_strong(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_study_says_how_often_the_truth_was_inside(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_study_reports_how_often_the_interval_contained_the_truth(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["identify", "pendulum", "--study", "1"]) == 0
     out = capsys.readouterr().out
     assert "signs correct: 1 of 1" in out
@@ -115,7 +115,7 @@ def test_a_study_says_how_often_the_truth_was_inside(capsys: pytest.CaptureFixtu
         (["nowhere"], "no 'nowhere'"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(
+def test_mistakes_are_reported_in_one_line(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["identify", *arguments]) == 2
@@ -125,7 +125,7 @@ def test_what_is_wrong_is_said_in_one_line(
 
 
 @pytest.mark.parametrize("arguments", [[], ["--set", "limits.predicted=null"]], ids=["by its box", "by its twin"])
-def test_a_device_is_driven_only_when_somebody_says_yes(
+def test_a_device_is_driven_only_after_confirmation(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str]
 ) -> None:
     terminal_fd, other_fd = os.openpty()
@@ -141,7 +141,7 @@ def test_a_device_is_driven_only_when_somebody_says_yes(
     os.close(other_fd)
 
 
-def test_a_run_s_log_tells_its_plant(tmp_path: Path) -> None:
+def test_a_plant_is_identified_from_the_log_of_a_run(tmp_path: Path) -> None:
     config = load("pendulum", [f"{name}={value}" for name, value in SHORT_EXPERIMENT.items()])
     parts = short_excitations(Pendulum(), config.rig, {"voltage": (-3.0, 3.0)})
     steps = driving.drive(config, lockstep_session(config), parts, seed=1)
@@ -154,7 +154,7 @@ def test_a_run_s_log_tells_its_plant(tmp_path: Path) -> None:
 
 
 def test_an_experiment_ends_as_soon_as_the_parameters_are_known(tmp_path: Path) -> None:
-    """The complete one has 24 s."""
+    """The complete experiment takes 24 s."""
     words = ["identify", "pendulum", *SETTINGS, "--out", str(tmp_path), "--until"]
     assert main([*words, "0.5"]) == 0
     result = read_result(tmp_path / "identified.yaml")
@@ -165,12 +165,12 @@ def test_an_experiment_ends_as_soon_as_the_parameters_are_known(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("width", ["0", "1", "-0.1"])
-def test_a_width_is_a_share(width: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_width_is_relative(width: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["identify", "pendulum", f"--until={width}"]) == 2
     assert "--until: expected more than 0 and less than 1" in capsys.readouterr().err
 
 
-def test_a_plants_own_excitations_come_first_unless_it_has_brief_ones() -> None:
+def test_a_plants_own_excitations_are_shortened_unless_it_has_brief_ones() -> None:
     config = load("pendulum")
     ranges = {"voltage": (-3.0, 3.0)}
     assert [e.name for e in Plant.brief_excitations(Pendulum(), config.rig, ranges)] == [

@@ -42,7 +42,7 @@ class CompiledPolicy(NamedTuple):
         return actions
 
     def check(self) -> float:
-        """What the file's own check finds."""
+        """Result of the file's own check."""
         self.library.onrig_policy_check.restype = ctypes.c_float
         return float(self.library.onrig_policy_check())
 
@@ -71,7 +71,7 @@ def run_in_onnxruntime(model: bytes, observations: Actions) -> Actions:
 
 
 def states(contract: PolicyContract, n: int, max_width: float) -> Actions:
-    """States inside the observations' ranges and outside of them, up to ``max_width`` times as far."""
+    """States inside and outside the observations' ranges, up to ``max_width`` times as far."""
     widths = np.geomspace(1.0, max_width, 4).tolist()
     return np.concatenate([probe_states(contract, n // 4, seed, factor) for seed, factor in enumerate(widths)])
 

@@ -24,7 +24,7 @@ from tests.tools.policy_to_c.compiled import max_deviation
 
 
 def trained_size_weights(key: str, value: NDArray[np.generic]) -> NDArray[np.generic]:
-    """Weights of a network as large as after training; other parts of a state as they are."""
+    """Weights of a network as large as after training; other parts of the state are unchanged."""
     if "/weight" not in key:
         return value
     samples = np.random.default_rng(2).standard_normal(value.shape) * 2.5 / np.sqrt(value.shape[-2])
@@ -38,7 +38,7 @@ ALGORITHM_CASES = [*((name, False) for name in algorithm_names()), ("ddpg", True
 @pytest.mark.parametrize(
     ("name", "uses_refer"), ALGORITHM_CASES, ids=[f"{name}{'-refer' * r}" for name, r in ALGORITHM_CASES]
 )
-def test_what_an_algorithm_exports_acts_in_c_as_in_onnxruntime(name: str, uses_refer: bool, tmp_path: Path) -> None:
+def test_exported_algorithms_act_in_c_as_in_onnxruntime(name: str, uses_refer: bool, tmp_path: Path) -> None:
     """10 000 states up to a hundred times the observations' ranges."""
     small_network = {"hidden": [30, 20]} if hasattr(default_section(name), "hidden") else {}
     section = {"algorithm": name, name: small_network, **({"refer": {}} if uses_refer else {})}
@@ -69,7 +69,7 @@ def convert_to_float32(model: onnx.ModelProto) -> onnx.ModelProto:
     return model
 
 
-def test_operators_that_move_elements_only_move_indices(tmp_path: Path) -> None:
+def test_operators_that_only_move_elements_change_only_indices(tmp_path: Path) -> None:
     assert max_deviation(serialized(convert_to_float32(wide_policy())), tmp_path, 1000) <= 1e-5
 
 
@@ -80,7 +80,7 @@ ACTIVATIONS = [
 
 
 def activation_model() -> onnx.ModelProto:
-    """All activations of the same sums, added up; a few with attributes."""
+    """All activations of the same sums, added up; a few of them with attributes."""
     constants: dict[str, npt.ArrayLike] = {"to_one": np.ones((3, 1), np.float32)}
     constants |= {"w": np.array([[0.3, -0.2, 0.7], [0.01, 0.08, -0.05]], np.float32)}
     nodes, parts = [node("MatMul", ["observation", "w"], ["wild"]), node("Tanh", ["wild"], ["s"])], []
@@ -120,19 +120,19 @@ def test_the_best_of_computed_values_is_gathered(tmp_path: Path) -> None:
     assert max_deviation(serialized(proto(nodes, constants)), tmp_path, 1000) <= 1e-5
 
 
-def test_of_a_stochastic_policy_the_action_without_noise(tmp_path: Path) -> None:
+def test_for_a_stochastic_policy_the_action_is_computed_without_noise(tmp_path: Path) -> None:
     model = serialized(stochastic())
     assert max_deviation(model, tmp_path, 1000, max_width=2.0) <= 1e-5
     assert "expf" not in source_of(model, "policy").text  # the spread is not computed
 
 
-def test_values_share_memory_while_they_are_not_needed_at_once() -> None:
+def test_values_share_memory_if_they_are_not_needed_at_the_same_time() -> None:
     source = source_of(serialized(policy(hidden=50)), "policy")
     assert source.work_bytes == 4 * 100  # one layer and the next
     assert source.constant_bytes == 4 * (2 * 50 + 50 + 50 * 50 + 50 + 50)
 
 
-def test_what_c_does_not_get_is_refused() -> None:
+def test_operators_unsupported_in_c_are_refused() -> None:
     cube: dict[str, npt.ArrayLike] = {"cube": np.ones((1, 2, 2), np.float32), "axes": np.array([0], np.int64)}
     nodes = [
         node("MatMul", ["observation", "cube"], ["m"]),
@@ -146,7 +146,7 @@ def test_what_c_does_not_get_is_refused() -> None:
         source_of(serialized(wide_policy()), "policy")
 
 
-def test_values_that_the_action_does_not_need_are_left_out() -> None:
+def test_values_unnecessary_for_the_action_are_left_out() -> None:
     plain_source = source_of(serialized(linear()), "policy")
     extra = [helper.make_node("Cast", ["observation"], ["unused"], to=11)]
     assert source_of(serialized(linear(extra)), "policy").constant_bytes == plain_source.constant_bytes

@@ -1,4 +1,4 @@
-"""The generated file: what it says, what a hostile contract cannot do, and the verb."""
+"""The generated file: its content, what a hostile contract cannot do, and the verb."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def test_the_header_has_names_units_ranges_rate_and_hash() -> None:
         assert part in header_comment
 
 
-def test_the_file_does_not_depend_on_anything_but_the_model() -> None:
+def test_the_file_depends_only_on_the_model() -> None:
     model = serialized(policy())
     assert source_of(model, "policy").text == source_of(model, "policy").text
 
 
-def test_foreign_text_stays_text(tmp_path: Path) -> None:
-    """Names that would end a comment or a string do neither."""
+def test_foreign_text_remains_text(tmp_path: Path) -> None:
+    """Names that would end a comment or a string do not."""
     signals = (Signal('a"; */ #error', "\\", -1.0, 1.0), Signal("ω\n/*", "rad/s", -1.0, 1.0))
     contract = msgspec.structs.replace(CONTRACT, rig="x */ int i;", parent_run="/* */", observations=signals)
     model = serialized(policy(contract=contract))
@@ -62,7 +62,7 @@ def test_the_function_is_named_after_the_file(stem: str, name: str) -> None:
     assert c_name(stem) == name
 
 
-def test_the_verb_writes_the_file_next_to_nothing_else(
+def test_the_verb_writes_only_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -83,7 +83,7 @@ def refusal_message(model: bytes, folder: Path, capsys: pytest.CaptureFixture[st
     return line.replace(str(folder), "")
 
 
-def test_what_cannot_be_translated_is_refused_in_one_line(
+def test_untranslatable_policies_are_refused_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -13,7 +13,7 @@ STD = 0.01
 
 
 def pendulum_result(std: float = STD, *, samples: int = 200, widths: bool = True) -> Result:
-    """Result near the nominal plant, whose dry friction alone is an imperfection."""
+    """Result near the nominal plant, with dry friction as its only imperfection."""
     lumped_parameters = {**Pendulum().lumped, "dry_friction": 0.5}
     rng = np.random.default_rng(3)
     draws = np.array(list(lumped_parameters.values())) * np.exp(std * rng.standard_normal((samples, 4)))

@@ -1,4 +1,4 @@
-"""From an identification to the plants and the configuration of a pretraining."""
+"""Plants and configuration of a pretraining, derived from an identification."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def config(tmp_path: Path) -> RunConfig:
     )
 
 
-def test_held_out_plants_are_not_learned_on(config: RunConfig) -> None:
+def test_held_out_plants_are_not_used_for_learning(config: RunConfig) -> None:
     plants = split_samples(pendulum_result(), config, "FILE")
     gains_of = [set(part["gain_per_v_s2"]) for part in (plants.training_samples, plants.held_out)]
     assert [len(g) for g in gains_of] == [200 - N_HELD_OUT_PLANTS - plants.n_uncovered, N_HELD_OUT_PLANTS]
@@ -55,7 +55,7 @@ def test_each_episode_of_the_twin_has_a_plant_of_the_posterior(config: RunConfig
     assert set(np.round(gains, 9)) <= set(np.round(plants.training_samples["gain_per_v_s2"], 9))
 
 
-def test_limits_and_task_are_the_rigs_and_budgets_of_its_wear_are_not(config: RunConfig) -> None:
+def test_limits_and_task_are_the_rigs_but_wear_budgets_are_not(config: RunConfig) -> None:
     result = pendulum_result()
     first_config = pretraining_config(config, result, split_samples(result, config, "FILE").training_samples, 10)
     assert (first_config.limits, first_config.task, first_config.rig, first_config.probation) == (
@@ -79,7 +79,7 @@ def test_a_rig_on_a_port_is_pretrained_on_its_identified_twin(config: RunConfig)
     )
 
 
-def test_plants_beyond_the_shield_are_left_out(config: RunConfig) -> None:
+def test_plants_not_covered_by_the_shield_are_left_out(config: RunConfig) -> None:
     wide_result = pendulum_result(0.03)
     plants = split_samples(wide_result, config, "FILE")
     assert plants.n_uncovered > 20
@@ -105,7 +105,7 @@ def test_a_useless_posterior_is_refused_in_one_line(config: RunConfig, result: R
     assert "\n" not in str(error.value)
 
 
-def test_a_piece_has_about_as_many_steps_for_every_task(config: RunConfig) -> None:
+def test_a_piece_has_about_the_same_number_of_steps_for_every_task(config: RunConfig) -> None:
     assert piece_episodes(config) == 25
     long_task = msgspec.structs.replace(config.task, episode_s=300.0)
     assert piece_episodes(msgspec.structs.replace(config, task=long_task)) == 1

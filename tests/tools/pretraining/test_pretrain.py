@@ -1,4 +1,4 @@
-"""`onrig pretrain` as a whole: pieces, evaluations, an end, a start from it, and a continuation after a kill."""
+"""`onrig pretrain` as a whole: pieces, evaluations, the end, a run started from it, and a continuation after a kill."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SMALL_SETTINGS = ("task.episode_s=0.6", "learner.ddpg.network=small", "learner.u
 
 
 class PretrainedFolders:
-    """A pretraining of two pieces, and its folder as a kill after the first one leaves it."""
+    """A pretraining of two pieces, and its folder as left by a kill after the first one."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.file = write_pendulum_result(folder)
@@ -58,15 +58,15 @@ def networks(folder: Path) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.
     return dict(read_networks(states.path(states.episodes()[0]), "ddpg"))
 
 
-def test_it_is_evaluated_after_each_piece_and_says_why_it_ended(pretrained: PretrainedFolders) -> None:
+def test_it_is_evaluated_after_each_piece_and_reports_why_it_ended(pretrained: PretrainedFolders) -> None:
     assert [e.episode for e in pretrained.record.evaluations] == [0, 3, 6]
     assert pretrained.record.ended == "limit of 6 episodes"
     assert read_pretraining(pretrained.out) == pretrained.record
     assert len(set(pretrained.record.evaluations[-1].scores)) > 30, "the plants differ"
 
 
-@pytest.mark.study  # with kills at random: tests/studies/test_pretraining_killed.py
-def test_a_killed_one_continues_to_the_same_bits(pretrained: PretrainedFolders) -> None:
+@pytest.mark.study  # with random kills: tests/studies/test_pretraining_killed.py
+def test_a_killed_pretraining_continues_to_the_same_bits(pretrained: PretrainedFolders) -> None:
     assert not read_pretraining(pretrained.killed_folder).evaluations
     record = resume(pretrained.killed_folder)
     assert record.evaluations == pretrained.record.evaluations
@@ -122,7 +122,7 @@ def test_an_attempt_is_stuck_without_a_better_policy_among_the_last(medians: tup
     assert not is_stuck(evaluations[:3], 0)
 
 
-def test_a_run_begins_with_its_networks_and_experiences(pretrained: PretrainedFolders) -> None:
+def test_a_run_starts_with_its_networks_and_experiences(pretrained: PretrainedFolders) -> None:
     settings = [
         f"recipe={pretrained.out / 'start.yaml'}",
         f"identified={pretrained.out / 'identified.yaml'}",
@@ -137,7 +137,7 @@ def test_a_run_begins_with_its_networks_and_experiences(pretrained: PretrainedFo
     assert (expected["low"], expected["high"]) == pretrained.record.evaluations[-1].range
 
 
-def test_a_run_of_another_identification_is_refused_with_both_values(
+def test_a_run_with_another_identification_is_refused_with_both_values(
     pretrained: PretrainedFolders, tmp_path: Path
 ) -> None:
     other = write_pendulum_result(tmp_path, pendulum_result(0.011))
@@ -149,12 +149,12 @@ def test_a_run_of_another_identification_is_refused_with_both_values(
     assert f'this run has "{load_for_rig("pendulum", settings[1:]).identified}"' in first_line
 
 
-def test_run_takes_it_by_its_folder(pretrained: PretrainedFolders, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_accepts_it_by_its_folder(pretrained: PretrainedFolders, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "pendulum", "--pretrained", str(pretrained.out), "--set", SMALL_SETTINGS[0], "--dry-run"]) == 0
     assert "pendulum: valid" in capsys.readouterr().out
 
 
-def test_what_has_ended_is_not_continued_and_not_overwritten(
+def test_a_finished_pretraining_is_neither_continued_nor_overwritten(
     pretrained: PretrainedFolders, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["pretrain", "--resume", str(pretrained.out)]) == 2
@@ -179,7 +179,7 @@ def test_what_has_ended_is_not_continued_and_not_overwritten(
         (["magman", "--set", "identified={file}"], "was identified on rig 'pendulum', not 'magman'"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(
+def test_mistakes_are_reported_in_one_line(
     arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write_pendulum_result(tmp_path)
@@ -189,7 +189,7 @@ def test_what_is_wrong_is_said_in_one_line(
     assert err.count("\n") == 1
 
 
-def test_a_folder_that_was_moved_begins_with_its_own_networks(pretrained: PretrainedFolders, tmp_path: Path) -> None:
+def test_a_moved_folder_starts_with_its_own_networks(pretrained: PretrainedFolders, tmp_path: Path) -> None:
     moved_folder = tmp_path / "moved: aside"
     shutil.copytree(pretrained.out, moved_folder)
     config = load_for_rig("pendulum", [*start_settings(moved_folder), *SMALL_SETTINGS[:1]])
@@ -199,7 +199,7 @@ def test_a_folder_that_was_moved_begins_with_its_own_networks(pretrained: Pretra
     assert {start.path, seeds.path} == {str(moved_folder)}
 
 
-def test_a_learner_from_its_own_policies_begins_without_experiences(
+def test_a_learner_from_its_own_policies_starts_without_experiences(
     pretrained: PretrainedFolders, tmp_path: Path
 ) -> None:
     config = load_for_rig("pendulum", ["recipe=pendulum-ppo"])

@@ -1,4 +1,4 @@
-"""Whole runs in this process and in virtual time, with their log: the real loop, a twin, made-up policies."""
+"""Complete runs in this process and in virtual time, with their log: the real loop, a twin, synthetic policies."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SHORT: Final = ("episodes=2", "task.episode_s=0.6")
 
 
 def make_policy(config: RunConfig, policy_id: int, scale: float = 1.0) -> bytes:
-    """Some policy for a rig, another one for each id, that moves it; a stochastic one where the rig takes such."""
+    """Some policy that moves a rig, a different one for each id; stochastic if the rig requires it."""
     rng = np.random.default_rng(policy_id)
     rig = config.rig
     n, m, signals = len(config.signals), len(rig.actuators), config.signals
@@ -90,14 +90,14 @@ class _HookedRing(RingWriter):
 
 
 class _ImmediateSwitch(PolicySwitch):
-    """Takes the time that it needs: what it prepares is ready at the next tick edge."""
+    """Takes as much time as it needs: what it prepares is ready at the next tick edge."""
 
     def prepare(self, slack_ns: int) -> None:
         super().prepare(1 << 62)
 
 
 class LoggedRun:
-    """A run whose folder holds what a replay needs; ``at`` says what happens after the n-th record."""
+    """A run whose folder holds what a replay needs; ``at`` is called after the n-th record."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class LoggedRun:
         self.admit_policy(1)
 
     def open_log(self, session: str = "session") -> McapLog:
-        """A log of a replay process that has just begun."""
+        """A log of a replay process that has just started."""
         return McapLog(self.config, self.folder, session, self.events.write, self._state_store.take)
 
     def admit_policy(self, policy_id: int, scale: float = 1.0) -> None:
@@ -154,10 +154,10 @@ class LoggedRun:
         self.slot.put(policy_id, model, is_native=self.native)
 
     def run(self) -> LoggedRun:
-        """Run to the end, or until it is stopped."""
+        """Run to the end, or until stopped."""
         rig, start = self.config.rig, self.config.task.all_starts
         plant = Pendulum() if "pendulum" in rig.name else Magman()
-        if not self._reset:  # somewhere else than where it is to start
+        if not self._reset:  # somewhere other than its start
             start = {"angle": 2.0, "velocity": -5.0} if "pendulum" in rig.name else {"position": 0.05, "velocity": 0.0}
         device = TwinDevice(
             rig, TwinOptions(plant=plant, reset=self._reset), start, time_scale=0.0 if self._lockstep else 1.0

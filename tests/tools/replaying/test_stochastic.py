@@ -1,4 +1,4 @@
-"""Runs of stochastic policies, recorded and decided once more."""
+"""Runs of stochastic policies, recorded and replayed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> LoggedRun:
 
 
 def episode_records(run: LoggedRun, kind: Kind, episode: int) -> np.ndarray:
-    """The records of an episode in which the policy was asked."""
+    """The records of an episode in which the policy was evaluated."""
     rows = np.array(run.records)
     action_records: np.ndarray = rows[
         (rows["kind"] == kind) & (rows["episode"] == episode) & (rows["flags"] & Flag.NO_ACTION == 0)
@@ -33,12 +33,12 @@ def episode_records(run: LoggedRun, kind: Kind, episode: int) -> np.ndarray:
     return action_records
 
 
-def test_the_noise_is_that_of_the_episode_s_stream_times_the_amplitude(run: LoggedRun) -> None:
+def test_the_noise_is_that_of_the_episodes_stream_times_the_amplitude(run: LoggedRun) -> None:
     for episode, amplitude in ((1, 1.0), (2, 0.5)):
         rows = episode_records(run, Kind.TRAIN, episode)
         rng = stream(run.config.seed, Role.EXPLORATION, episode)
         noise = np.array(unit_signal(run.config.exploration, rng, len(rows), 4))
-        # What was recorded is the spread of what was drawn.
+        # The recorded spread is that of the draw.
         np.testing.assert_allclose(rows["drawn"], rows["mean"] + rows["std"] * noise, rtol=1e-5, atol=1e-5)
         np.testing.assert_array_equal(rows["amplitude"], amplitude)
         restrained = rows["flags"] & Flag.RESTRAINED != 0
@@ -64,13 +64,13 @@ def test_an_evaluation_has_no_noise(run: LoggedRun) -> None:
     assert not (rows["flags"] & Flag.RESTRAINED).any()
 
 
-def test_a_run_decides_the_same_once_more(run: LoggedRun) -> None:
+def test_a_replayed_run_decides_the_same(run: LoggedRun) -> None:
     assert_equal(verify(run), len(run.records))
     assert verify(run, tolerance=1e-6).comparison.first is None
 
 
 @pytest.mark.parametrize("lockstep", [True, False])
-def test_gates_budgets_and_swaps_are_decided_again(tmp_path: Path, lockstep: bool) -> None:
+def test_gates_budgets_and_swaps_are_recomputed(tmp_path: Path, lockstep: bool) -> None:
     limits = ("limits.predicted=null", "limits.envelope.velocity.high=1", "limits.envelope.velocity.low=-1")
     actions_at = {12: lambda run: run.admit_policy(2)}
     run = LoggedRun(
@@ -85,7 +85,7 @@ def test_gates_budgets_and_swaps_are_decided_again(tmp_path: Path, lockstep: boo
     assert_equal(verify(run), len(run.records))
 
 
-def test_answers_of_a_policy_that_is_missing_are_taken_from_the_records(run: LoggedRun, tmp_path: Path) -> None:
+def test_answers_of_a_missing_policy_are_taken_from_the_records(run: LoggedRun, tmp_path: Path) -> None:
     path = run.folder / "policies" / "1.onnx"
     moved_path = path.rename(tmp_path / "1.onnx")
     try:
@@ -117,7 +117,7 @@ def test_a_recurrent_policy_starts_each_episode_at_zero_and_is_not_swapped_withi
     action_records = episode_records(run, Kind.TRAIN, 1)
     assert set(action_records["policy_id"].tolist()) == {1}
     assert set(episode_records(run, Kind.TRAIN, 2)["policy_id"].tolist()) == {2}
-    # The state sums up the angles: h' = h / 2 + angle, and the action is 3 tanh(h').
+    # The state sums the angles: h' = h / 2 + angle, and the action is 3 tanh(h').
     for rows in (action_records, episode_records(run, Kind.TRAIN, 2)):
         h = 0.0
         for row in rows:

@@ -122,36 +122,36 @@ def hourly_usage(stored_state: StoredLoopState) -> float:
 
 
 @pytest.mark.parametrize("config", ["pendulum", "magman", "pendulum-hardware"])
-def test_a_lockstep_run_decides_the_same_once_more(tmp_path: Path, config: str) -> None:
+def test_a_replayed_lockstep_run_decides_the_same(tmp_path: Path, config: str) -> None:
     run = LoggedRun(tmp_path / "run", config).run()
     verification = verify(run)
     assert_equal(verification, len(run.records))
     assert verification.episodes == {Kind.TRAIN: 2, Kind.EVAL: 2}
 
 
-def test_a_run_whose_policies_were_swapped_in_mid_episode_decides_the_same(pendulum: LoggedRun) -> None:
+def test_a_run_whose_policies_were_swapped_within_an_episode_decides_the_same(pendulum: LoggedRun) -> None:
     ids = [(int(r["episode"]), int(r["kind"]), int(r["policy_id"])) for r in pendulum.records]
     assert {(1, 0, 1), (1, 0, 2)} <= set(ids)
     assert_equal(verify(pendulum), len(pendulum.records))
 
 
-def test_gates_back_off_and_budgets_are_decided_again_from_the_records(gated_run: LoggedRun) -> None:
+def test_gates_back_off_and_budgets_are_recomputed_from_the_records(gated_run: LoggedRun) -> None:
     assert any(r["rule"] == Rule.ENVELOPE for r in gated_run.records)
     assert len({float(r["amplitude"][0]) for r in gated_run.records}) > 5
     assert len(gated_run.records) < 6 * 31  # a spent budget ended episodes
     usages = [hourly_usage(p) for p in read_parts(gated_run) if isinstance(p, StoredLoopState)]
-    assert usages != sorted(usages)  # the rig stood still for an hour: only what the loop kept tells for how long
+    assert usages != sorted(usages)  # the rig stood still for an hour: only the state kept by the loop tells how long
     assert_equal(verify(gated_run), len(gated_run.records))
 
 
-def test_parameter_noise_is_drawn_and_adapted_again(tmp_path: Path) -> None:
+def test_parameter_noise_is_redrawn_and_adapted(tmp_path: Path) -> None:
     noise = "exploration={process: parameter, adapt_every: 5, near_envelope: {from: 0.5}}"
     run = LoggedRun(tmp_path / "run", "pendulum", "episodes=3", noise).run()
     assert any(r["exploration"] > 0 for r in run.records)
     assert_equal(verify(run), len(run.records))
 
 
-def test_the_way_to_the_start_is_driven_again(tmp_path: Path) -> None:
+def test_the_drive_to_the_start_is_recomputed(tmp_path: Path) -> None:
     run = LoggedRun(tmp_path / "run", "pendulum", lockstep=False, reset=False).run()
     assert any(r["kind"] == Kind.RESET for r in run.records)
     verification = verify(run)
@@ -161,7 +161,7 @@ def test_the_way_to_the_start_is_driven_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("reset", [True, False], ids=["reset", "homing"])
 @pytest.mark.parametrize("previous_command", [True, False])
-def test_limits_judged_from_the_output_in_force_are_decided_again_whatever_was_lost(
+def test_limits_judged_from_the_output_in_force_are_recomputed_whatever_was_lost(
     tmp_path: Path, *, reset: bool, previous_command: bool
 ) -> None:
     limits = ("limits.rate_per_s={voltage: 15}", "limits.jerk_per_s2={voltage: 250}", "task.reset.hold_s=0")
@@ -177,7 +177,7 @@ def test_limits_judged_from_the_output_in_force_are_decided_again_whatever_was_l
 
 
 @pytest.mark.parametrize("exploration", ["{process: ou}", "{process: parameter}", "{process: own}"])
-def test_a_policy_that_was_rolled_back_acted_as_it_did(tmp_path: Path, exploration: str) -> None:
+def test_a_rolled_back_policy_acts_as_it_did(tmp_path: Path, exploration: str) -> None:
     def offer_bad_policy(run: LoggedRun) -> None:
         run.admit_policy(2, float("nan"))
 
@@ -189,16 +189,16 @@ def test_a_policy_that_was_rolled_back_acted_as_it_did(tmp_path: Path, explorati
     assert_equal(verify(run), len(run.records))
 
 
-def test_a_restraint_from_outside_shows_in_the_amplitude_and_is_taken_from_it(tmp_path: Path) -> None:
+def test_an_external_restraint_is_visible_in_the_amplitude_and_taken_from_it(tmp_path: Path) -> None:
     settings = "staleness={after_s: 1.0, then: lower, factor: 0.25}"
-    run = LoggedRun(tmp_path / "run", "pendulum", settings)  # lockstep: no silence of a learner undoes it
+    run = LoggedRun(tmp_path / "run", "pendulum", settings)  # lockstep: no silence of a learner lifts it
     run.at_start = lambda loop: loop._explorer.restrain(0.25)
     run.run()
     assert 0.0 < max(float(r["amplitude"][0]) for r in run.records) <= 0.25
     assert_equal(verify(run), len(run.records))
 
 
-def test_a_fault_of_the_device_ends_an_episode_in_the_replay_too(tmp_path: Path) -> None:
+def test_a_fault_of_the_device_also_ends_the_episode_in_the_replay(tmp_path: Path) -> None:
     def drop_lease(run: LoggedRun) -> None:
         run.device.fault = Fault.LEASE
 
@@ -208,7 +208,7 @@ def test_a_fault_of_the_device_ends_an_episode_in_the_replay_too(tmp_path: Path)
 
 
 @pytest.mark.parametrize("process", ["ou", "own"])
-def test_a_run_that_was_faded_out_is_verified_to_its_last_command(tmp_path: Path, process: str) -> None:
+def test_a_run_that_faded_out_is_verified_to_its_last_command(tmp_path: Path, process: str) -> None:
     def request_stop(run: LoggedRun) -> None:
         run.board[Word.STOP] = 1
 
@@ -225,7 +225,7 @@ def test_a_run_that_was_faded_out_is_verified_to_its_last_command(tmp_path: Path
 
 @settings(max_examples=25)
 @given(index=st.integers(0, 40), bit=st.integers(0, 11))
-def test_one_bit_of_a_sensor_is_found_where_it_was_changed(pendulum: LoggedRun, index: int, bit: int) -> None:
+def test_one_changed_bit_of_a_sensor_is_found_at_its_place(pendulum: LoggedRun, index: int, bit: int) -> None:
     if pendulum.records[index]["flags"] & Flag.NO_ACTION:
         return
 
@@ -234,7 +234,7 @@ def test_one_bit_of_a_sensor_is_found_where_it_was_changed(pendulum: LoggedRun, 
 
     first_difference = verify(pendulum, tamper_with_record(pendulum, index, alter_record)).comparison.first
     assert first_difference is not None
-    # The reward of the tick before was for arriving in this state.
+    # The reward of the previous tick was for reaching this state.
     tick = int(pendulum.records[index]["tick"])
     assert first_difference.tick in (tick, tick - 1)
     assert first_difference.field in ("observation", "reward")
@@ -261,7 +261,7 @@ def test_a_changed_flag_is_found(pendulum: LoggedRun, flag: Flag) -> None:
     assert comparison.fields == {"flags": 1}
 
 
-def test_the_id_of_another_policy_is_found(pendulum: LoggedRun) -> None:
+def test_a_changed_policy_id_is_found(pendulum: LoggedRun) -> None:
     def alter_record(row: np.ndarray) -> None:
         row["policy_id"] = 3
 
@@ -270,7 +270,7 @@ def test_the_id_of_another_policy_is_found(pendulum: LoggedRun) -> None:
     assert (comparison.first.tick, comparison.first.field) == (pendulum.records[12]["tick"], "policy")
 
 
-def test_what_no_decision_depends_on_is_still_sealed(pendulum: LoggedRun) -> None:
+def test_data_that_no_decision_depends_on_are_still_sealed(pendulum: LoggedRun) -> None:
     parts = read_parts(pendulum)
     rows = next(p for p in parts if isinstance(p, np.ndarray)).copy()
     rows["lateness_ns"][3] += 1
@@ -279,7 +279,7 @@ def test_what_no_decision_depends_on_is_still_sealed(pendulum: LoggedRun) -> Non
     assert comparison.fields == {"crc": 1}
 
 
-def test_a_policy_file_that_was_exchanged_is_found(tmp_path: Path) -> None:
+def test_an_exchanged_policy_file_is_found(tmp_path: Path) -> None:
     run = LoggedRun(tmp_path / "run", "pendulum").run()
     run.admit_policy(2)
     (run.folder / "policies" / "2.onnx").rename(run.folder / "policies" / "1.onnx")
@@ -309,7 +309,7 @@ def test_a_changed_configuration_is_found_and_named(tmp_path: Path) -> None:
     assert verification.altered == ["config.yaml differs from the configuration in log.mcap"]
 
 
-def test_another_seed_is_another_exploration(pendulum: LoggedRun) -> None:
+def test_another_seed_gives_another_exploration(pendulum: LoggedRun) -> None:
     parts = read_parts(pendulum)
     log_start = parts[0]
     assert isinstance(log_start, LogStart)
@@ -323,17 +323,17 @@ def test_another_seed_is_another_exploration(pendulum: LoggedRun) -> None:
     assert verification.altered
 
 
-# -- what is not there -----------------------------------------------------------------------------------------------
+# -- missing data ----------------------------------------------------------------------------------------------------
 
 
-def test_after_lost_records_the_rest_of_the_episode_is_told_to_be_unverified(pendulum: LoggedRun) -> None:
+def test_after_lost_records_the_rest_of_the_episode_is_reported_as_unverified(pendulum: LoggedRun) -> None:
     verification = verify(pendulum, drop_ticks(read_parts(pendulum), range(10, 12)))
     assert verification.comparison.first is None
     assert dict(verification.unverified) == {recomputation.LOST_RECORDS: 31 - 12, recomputation.UNFINISHED: 1}
     assert verification.comparison.ticks.total() == len(pendulum.records) - 2 - 19
 
 
-def test_an_exploration_with_a_history_goes_on_from_what_the_loop_kept(gated_run: LoggedRun) -> None:
+def test_an_exploration_with_a_history_continues_from_the_state_saved_by_the_loop(gated_run: LoggedRun) -> None:
     is_first = [int(r["flags"]) & Flag.FIRST for r in gated_run.records]
     starts = [i for i, f in enumerate(is_first) if f]
     verification = verify(gated_run, drop_ticks(read_parts(gated_run), range(2, 4)))
@@ -347,7 +347,7 @@ def test_an_exploration_with_a_history_goes_on_from_what_the_loop_kept(gated_run
     assert without_state.unverified[recomputation.UNKNOWN_STATE] == len(gated_run.records) - starts[1]
 
 
-def test_another_state_of_the_exploration_than_the_loop_kept_is_a_difference(gated_run: LoggedRun) -> None:
+def test_an_exploration_state_other_than_the_saved_one_is_a_difference(gated_run: LoggedRun) -> None:
     parts: list[Part] = []
     for part in read_parts(gated_run):
         if isinstance(part, StoredLoopState) and part.fields["tick"]:
@@ -360,7 +360,7 @@ def test_another_state_of_the_exploration_than_the_loop_kept_is_a_difference(gat
     assert comparison.first.field == "exploration state"
 
 
-def test_records_that_a_second_replay_process_took_again_count_once(tmp_path: Path) -> None:
+def test_records_read_again_by_a_second_replay_process_count_once(tmp_path: Path) -> None:
     def restart_replay(run: LoggedRun) -> None:
         repeated_records = np.array(run.records[-5:], run.layout.dtype)
         run.log.close()
@@ -372,7 +372,7 @@ def test_records_that_a_second_replay_process_took_again_count_once(tmp_path: Pa
     assert_equal(verify(run), len(run.records))
 
 
-def test_a_resumed_session_goes_on_from_the_state_that_was_kept(gated_run: LoggedRun) -> None:
+def test_a_resumed_session_continues_from_the_saved_state(gated_run: LoggedRun) -> None:
     parts = read_parts(gated_run)
     log_start = parts[0]
     assert isinstance(log_start, LogStart)
@@ -397,11 +397,11 @@ def test_a_decimated_log_proves_nothing(tmp_path: Path) -> None:
 # -- another board ---------------------------------------------------------------------------------------------------
 
 
-def test_a_tolerance_takes_small_differences_of_an_answer_for_none(pendulum: LoggedRun) -> None:
+def test_a_tolerance_ignores_small_differences_of_an_answer(pendulum: LoggedRun) -> None:
     def alter_record(row: np.ndarray) -> None:
         row["policy"] += np.float32(1e-5)
 
-    parts = tamper_with_record(pendulum, 45, alter_record)  # an evaluation: explored is what the policy said
+    parts = tamper_with_record(pendulum, 45, alter_record)  # an evaluation: the explored action is the policy's
     assert pendulum.records[45]["kind"] == Kind.EVAL
     assert verify(pendulum, parts).comparison.n_differing == 1
     assert verify(pendulum, parts, 1e-7).comparison.n_differing == 1
@@ -409,7 +409,7 @@ def test_a_tolerance_takes_small_differences_of_an_answer_for_none(pendulum: Log
 
 
 @pytest.mark.parametrize("exploration", [GATED_SETTINGS, "exploration={process: parameter, amplitude: [[1, 1.0]]}"])
-def test_a_run_whose_cable_was_pulled_replays_to_the_same_decisions(
+def test_a_run_with_a_pulled_cable_replays_to_the_same_decisions(
     exploration: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cables: list[Cable] = []
@@ -447,7 +447,7 @@ DRAWN_START = "task.start={position: [0.0, 0.02], velocity: 0}"
 
 
 @pytest.mark.parametrize("evaluate_every", [1, 2])
-def test_the_way_to_a_drawn_start_and_the_targets_are_decided_again(tmp_path: Path, evaluate_every: int) -> None:
+def test_the_drive_to_a_drawn_start_and_the_targets_are_recomputed(tmp_path: Path, evaluate_every: int) -> None:
     settings = (TARGETS, DRAWN_START, f"evaluate_every={evaluate_every}", "episodes=3")
     run = LoggedRun(tmp_path / "run", "magman", *settings, lockstep=False, reset=False).run()
     verification = verify(run)
@@ -461,7 +461,7 @@ def test_the_way_to_a_drawn_start_and_the_targets_are_decided_again(tmp_path: Pa
     resets = np.array([r["observation"] for r in run.records if r["kind"] == Kind.RESET])
     assert (resets[:, 2:] == [0.0, 0.0]).all(), "the middle of the targets on the way to a start"
 
-    # A session that begins with the way to a start knows from the log's state where it leads.
+    # A session that starts by driving to a start knows the destination from the log's state.
     parts = read_parts(run)
     log_start = parts[0]
     assert isinstance(log_start, LogStart)
@@ -485,7 +485,7 @@ def start_state(run: LoggedRun, record: np.void) -> dict[str, float]:
     return draw_start(run.config.task.all_starts, seed)
 
 
-def test_frames_that_are_lost_do_not_delay_a_target(tmp_path: Path) -> None:
+def test_lost_frames_do_not_delay_a_target(tmp_path: Path) -> None:
     run = LoggedRun(tmp_path / "run", "pendulum", TARGETS, lockstep=False)
     run.make_line = lambda device, clock: LossyLine(device, clock, random.Random(3), 0.15).transport
     run.run()
@@ -501,7 +501,7 @@ def test_frames_that_are_lost_do_not_delay_a_target(tmp_path: Path) -> None:
 
 
 class SilentCameras:
-    """Images of cameras that fall silent at the n-th one."""
+    """Images of cameras that become silent at the n-th one."""
 
     def __init__(self, cameras: tuple[Camera, ...], n: int) -> None:
         self._cameras, self._n, self._n_reads, self.failure = cameras, n, 0, ""
@@ -513,7 +513,7 @@ class SilentCameras:
 
 
 @pytest.mark.parametrize(("reset", "kind"), [(True, Kind.TRAIN), (False, Kind.RESET)])
-def test_an_episode_that_a_silent_camera_ends_is_equal(tmp_path: Path, reset: bool, kind: Kind) -> None:
+def test_an_episode_ended_by_a_silent_camera_is_equal(tmp_path: Path, reset: bool, kind: Kind) -> None:
     cameras = "rig.cameras=[{name: front, rows: 8, columns: 9}]"
     actions_at = {7: lambda run: run.orders.signal()}
     run = LoggedRun(tmp_path / "run", "pendulum-camera", cameras, lockstep=False, reset=reset, actions_at=actions_at)

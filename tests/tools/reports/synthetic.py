@@ -1,4 +1,4 @@
-"""Experiments with made-up results that look like those of the paper: rising, degrading, noisy, paired by seed."""
+"""Experiments with synthetic results that resemble those of the paper: rising, degrading, noisy, paired by seed."""
 
 from __future__ import annotations
 
@@ -61,19 +61,19 @@ def write_experiment(
 
 
 def raw(config: Cell, mu: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Mean raw rewards per step that give a normalised performance."""
+    """Mean raw rewards per step that correspond to a normalised performance."""
     n = config.config.task.normalization
     assert n is not None
     return n.random_reward + mu * (n.reference_reward - n.random_reward)
 
 
 def constant_trials(value: float) -> TrialFactory:
-    """Trials that always perform alike, ``value`` plus a hundredth of their seed."""
+    """Trials with constant performance, ``value`` plus a hundredth of their seed."""
     return lambda cell, seed: Trial(*(raw(cell, np.full(cell.config.episodes, value + 0.01 * seed)),) * 2, None)
 
 
 def random_trial(trial_cell: Cell, seed: int) -> Trial:
-    """A trial that looks like one."""
+    """A realistic-looking trial."""
     config = trial_cell.config
     strategy = parse_strategy(config.selection.strategy)
     is_magman, episodes = config.rig.name == "magman", config.episodes

@@ -44,7 +44,7 @@ def test_conditions_are_read_from_the_configuration_and_named_where_they_vary() 
     ]
 
 
-def test_the_capacity_of_full_keeps_it_from_no_comparison() -> None:
+def test_the_capacity_of_full_does_not_exclude_it_from_comparisons() -> None:
     setups = cell_setups([cell(strategy="FIFO[Uniform]"), cell(strategy="FULL[Uniform]")])
     assert varying_conditions(setups) == []
     assert setups[1].conditions["capacity"] is None
@@ -72,7 +72,7 @@ def test_any_sampling_with_an_exponent_shows_it_where_there_are_several() -> Non
     assert [s.exponent for s in setups] == [0.4, 0.6, None]
 
 
-def test_an_axis_that_nothing_here_knows_of_tells_cells_apart_by_its_label() -> None:
+def test_an_unknown_axis_distinguishes_cells_by_its_label() -> None:
     setups = [(tau, cell("pendulum", f"learner.ddpg.tau={tau}", strategy="FIFO[Uniform]")) for tau in (0.01, 0.02)]
     cells = [
         msgspec.structs.replace(trial_cell, label={**trial_cell.label, "learner.ddpg.tau": tau})
@@ -81,7 +81,7 @@ def test_an_axis_that_nothing_here_knows_of_tells_cells_apart_by_its_label() -> 
     assert words(cells) == ["learner.ddpg.tau 0.01", "learner.ddpg.tau 0.02"]
 
 
-def test_cells_that_differ_in_more_than_their_strategy_are_not_compared_as_if_in_that_alone() -> None:
+def test_cells_that_differ_in_more_than_their_strategy_are_not_compared_by_strategy_alone() -> None:
     slow_cell = cell("pendulum", "learner.ddpg.actor_lr=1e-4", strategy="FIFO[Uniform]")
     fast_cell = cell("pendulum", "learner.ddpg.actor_lr=1e-3", strategy="FULL[Uniform]")
     cells = [
@@ -93,7 +93,7 @@ def test_cells_that_differ_in_more_than_their_strategy_are_not_compared_as_if_in
     assert words(cells) == ["learner.ddpg.actor_lr 0.0001", "learner.ddpg.actor_lr 0.001"]
 
 
-def test_what_means_nothing_for_a_cell_joins_every_group() -> None:
+def test_a_condition_undefined_for_a_cell_joins_every_group() -> None:
     items: list[tuple[dict[str, Value], str]] = [
         ({"capacity": 5.0, "noise": 0.0}, "small"),
         ({"capacity": None, "noise": 0.0}, "full"),
@@ -107,7 +107,7 @@ def test_what_means_nothing_for_a_cell_joins_every_group() -> None:
     }
 
 
-def test_what_all_cells_share_is_named_as_far_as_it_is_worth_naming() -> None:
+def test_shared_conditions_are_named_if_worth_naming() -> None:
     assert describe_common(cell_setups([cell(strategy="FIFO[Uniform]")])) == "pendulum, DDPG, small network, 50 Hz"
     noisy_cells = [cell(c, *noise(0.02), strategy="FIFO[Uniform]") for c in ("pendulum", "magman")]
     assert describe_common(cell_setups(noisy_cells)) == "DDPG, small network, 50 Hz, σ = 0.02"

@@ -44,7 +44,7 @@ def test_each_strategy_is_compared_with_fifo_uniform_by_common_seeds(tmp_path: P
         ("FULL[Uniform]", "FIFO[Uniform]", 3),
         ("FULL[PER]", "FIFO[Uniform]", 4),
     ]
-    # The spread over the seeds is the same in both and so drops out.
+    # The spread over the seeds is the same in both, so it cancels.
     assert comparisons[0].final.value == pytest.approx(0.2)
     assert comparisons[1].highest.value == pytest.approx(0.1)
     assert comparisons[0].rise.value == pytest.approx(1.0)
@@ -63,14 +63,16 @@ def test_only_the_same_conditions_are_compared(tmp_path: Path) -> None:
     assert compare_with_baseline(all_results) == []
 
 
-def test_sampling_is_compared_with_uniform_and_with_the_uncorrected_for_the_same_retention(tmp_path: Path) -> None:
+def test_sampling_is_compared_with_uniform_and_with_the_uncorrected_variant_for_the_same_retention(
+    tmp_path: Path,
+) -> None:
     names = ("FIFO[Uniform]", "FIFO[PER]", "FIFO[PER+IS]", "FULL[PER]", "FULL[Uniform]")
     comparisons = compare_with_plainer_sampling(results(tmp_path, [cell(strategy=s) for s in names]))
     pairs = [(d.strategy, d.reference, round(d.final.value, 9)) for d in comparisons]
     assert pairs == [("FIFO[PER+IS]", "FIFO[PER]", 0.1), ("FULL[PER]", "FULL[Uniform]", -0.1)]
 
 
-def test_estimates_are_those_of_the_evaluation_and_tell_who_never_rose(tmp_path: Path) -> None:
+def test_estimates_match_the_evaluation_and_report_trials_that_never_rose(tmp_path: Path) -> None:
     def make_trial(trial_cell: Cell, seed: int) -> Trial:
         mu = np.full(trial_cell.config.episodes, 0.2)
         mu[10 + seed :] = 0.9 if seed < 3 else 0.7
@@ -95,5 +97,5 @@ def test_comparisons_under_the_same_conditions_are_corrected_for_their_number(tm
     comparisons = compare_with_baseline(results(tmp_path, cells[:4] + cells[5:7], make_trial, trials=10))
     p = 22 / 1024
     assert [d.final.p for d in comparisons if d.conditions == "magman"] == pytest.approx([p])
-    # FIFO[PER+IS] is FIFO[Uniform] itself here: three comparisons, of which one is without a difference.
+    # FIFO[PER+IS] equals FIFO[Uniform] here: three comparisons, one of them without a difference.
     assert [d.final.p for d in comparisons if d.conditions == "pendulum"] == pytest.approx([3 * p, 3 * p, 1.0])

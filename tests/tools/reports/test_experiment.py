@@ -28,7 +28,7 @@ def row(table: str, *starts: str) -> list[str]:
     return [text.strip() for text in matching_row.strip("|").split("|")][len(starts) :]
 
 
-def test_an_experiment_is_told_in_figures_tables_and_one_page(
+def test_an_experiment_is_reported_in_figures_tables_and_one_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cells = [*three_cells(), *three_cells("magman")]
@@ -65,7 +65,7 @@ def test_an_experiment_is_told_in_figures_tables_and_one_page(
     assert "Unfinished" not in out
 
 
-def test_the_same_results_give_the_same_bytes_and_figures_without_data_are_taken_away(tmp_path: Path) -> None:
+def test_the_same_results_give_the_same_bytes_and_figures_without_data_are_removed(tmp_path: Path) -> None:
     write_experiment(tmp_path, three_cells()[:2], 3, make_trial=by_strategy)
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures" / "figure-20-retention-alpha.png").write_bytes(PNG)
@@ -82,7 +82,9 @@ def test_the_same_results_give_the_same_bytes_and_figures_without_data_are_taken
     }
 
 
-def test_an_unfinished_experiment_is_told_as_far_as_it_got(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unfinished_experiment_is_reported_as_far_as_it_got(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     cells = three_cells()
     write_experiment(
         tmp_path, cells, 4, make_trial=by_strategy, is_done=lambda trial_cell, seed: trial_cell is cells[0] and seed < 1
@@ -97,7 +99,7 @@ def test_an_unfinished_experiment_is_told_as_far_as_it_got(tmp_path: Path, capsy
     ]
 
 
-def test_table_6_stands_beside_the_papers_values(tmp_path: Path) -> None:
+def test_table_6_is_next_to_the_papers_values(tmp_path: Path) -> None:
     levels = {"Expl(1.0)[Uniform]": 1.6e-2, "TDE(1.0)[PER]": 1.8e-2}
 
     def make_trial(trial_cell: Cell, seed: int) -> Trial:
@@ -131,7 +133,7 @@ def test_table_6_stands_beside_the_papers_values(tmp_path: Path) -> None:
         (["table-6"], {3}, False, ["Table 6 is missing: no finished trial measured noise"]),
     ],
 )
-def test_what_is_wanted_and_not_drawn_has_a_line(
+def test_a_requested_figure_that_is_not_drawn_has_a_line(
     requested: list[int | str], drawn_figures: set[int], has_noise: bool, lines: list[str]
 ) -> None:
     notes = missing_figure_notes(requested, drawn_figures, has_noise=has_noise)
@@ -151,9 +153,7 @@ def test_an_experiment_without_finished_trials_is_refused(tmp_path: Path, capsys
     assert refusal_message(tmp_path, capsys) == f"onrig report: '{tmp_path}' has no finished trials yet"
 
 
-def test_an_experiment_of_which_nothing_is_finite_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_experiment_without_finite_scores_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_experiment(
         tmp_path, three_cells(), 3, make_trial=lambda trial_cell, seed: constant_trials(float("inf"))(trial_cell, seed)
     )
@@ -164,7 +164,7 @@ def test_an_experiment_of_which_nothing_is_finite_is_refused(
     ("name", "content", "message"),
     [("cells.json", None, "cannot be read"), ("cells.json", "[1", "damaged"), ("spec.yaml", "name: [", "spec.yaml:")],
 )
-def test_what_cannot_be_read_is_told_in_one_line(
+def test_unreadable_results_are_reported_in_one_line(
     tmp_path: Path, name: str, content: str | None, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_experiment(tmp_path, three_cells(), 2, make_trial=by_strategy)
@@ -174,7 +174,7 @@ def test_what_cannot_be_read_is_told_in_one_line(
     assert message in refusal_message(tmp_path, capsys)
 
 
-def test_a_folder_that_cannot_be_written_to_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unwritable_folder_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_experiment(tmp_path, three_cells(), 2, make_trial=by_strategy)
     (tmp_path / "figures").write_text("in the way")
     assert "cannot be written" in refusal_message(tmp_path, capsys)

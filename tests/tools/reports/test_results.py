@@ -39,7 +39,7 @@ def test_without_evaluation_training_counts(tmp_path: Path) -> None:
     assert result.final == pytest.approx([0.3] * 3)
 
 
-def test_trials_that_are_not_finite_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_non_finite_trials_are_left_out_and_counted(tmp_path: Path) -> None:
     def make_trial(trial_cell: Cell, seed: int) -> Trial:
         trial = constant_trials(0.5)(trial_cell, seed)
         if seed == 1:
@@ -52,7 +52,7 @@ def test_trials_that_are_not_finite_are_left_out_and_counted(tmp_path: Path) -> 
     assert result.final == pytest.approx([0.5, 0.52])
 
 
-def test_a_cell_all_of_whose_trials_diverge_is_lost_and_not_cut_short(tmp_path: Path) -> None:
+def test_a_cell_whose_trials_all_diverge_is_lost_and_not_truncated(tmp_path: Path) -> None:
     def make_trial(trial_cell: Cell, seed: int) -> Trial:
         trial = constant_trials(0.5)(trial_cell, seed)
         trial.evaluation[30 * (seed + 1) :] = np.nan
@@ -66,7 +66,7 @@ def test_a_cell_all_of_whose_trials_diverge_is_lost_and_not_cut_short(tmp_path: 
     assert unusable_cell.n_non_finite == 3
 
 
-def test_cells_without_finished_trials_are_no_results_but_count(tmp_path: Path) -> None:
+def test_cells_without_finished_trials_have_no_results_but_count(tmp_path: Path) -> None:
     cells = [cell(strategy=s) for s in ("FIFO[Uniform]", "FULL[Uniform]")]
     write_experiment(tmp_path, cells, 3, is_done=lambda trial_cell, seed: trial_cell is cells[1] and seed < 2)
     experiment = read_experiment(tmp_path)
@@ -74,7 +74,7 @@ def test_cells_without_finished_trials_are_no_results_but_count(tmp_path: Path) 
     assert [r.setting.strategy for r in experiment.results] == ["FULL[Uniform]"]
 
 
-def test_without_references_rewards_are_raw_and_no_trial_is_said_to_have_risen(tmp_path: Path) -> None:
+def test_without_references_rewards_are_raw_and_no_trial_counts_as_having_risen(tmp_path: Path) -> None:
     trial_cell = cell("pendulum", "task.normalization=null", strategy="FIFO[Uniform]", episodes=200)
     rewards = np.linspace(-160.0, 40.0, 200)
     folder = write_experiment(

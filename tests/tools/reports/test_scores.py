@@ -50,7 +50,7 @@ def _returns(performance: np.ndarray) -> np.ndarray:
     return 200 * (TASK.random_reward + performance * (TASK.reference_reward - TASK.random_reward))
 
 
-def test_a_block_may_say_what_its_cells_are_called(tmp_path: Path) -> None:
+def test_a_block_may_label_its_cells(tmp_path: Path) -> None:
     cheap_cell, expensive_cell, _ = _cells(tmp_path)
     assert cheap_cell.label == {"world": "pendulum", "called": "cheap"}
     assert cell_text(expensive_cell) == "pendulum, dear"
@@ -58,7 +58,7 @@ def test_a_block_may_say_what_its_cells_are_called(tmp_path: Path) -> None:
         _cells(tmp_path, SPEC.replace("called: dear", "called: cheap"))
 
 
-def test_dear_updates_end_earlier_at_equal_computing(tmp_path: Path) -> None:
+def test_expensive_updates_end_earlier_at_equal_computing_time(tmp_path: Path) -> None:
     cells = _cells(tmp_path)
     write_cells(tmp_path, cells)
     rising_returns = np.linspace(0.1, 1.0, 10)
@@ -120,7 +120,7 @@ def test_bytes_are_those_of_a_rigs_memory() -> None:
     assert memory_bytes(run_cell(episodes=5, strategy="FULL[Uniform]")) == 1000 * row
 
 
-def test_no_scores_where_an_episode_may_end_early_or_the_world_is_another() -> None:
+def test_a_score_requires_our_own_world_and_episodes_that_cannot_end_early() -> None:
     for run in (
         StepRun("gym:Pendulum-v1", 10),
         StepRun("plant:pendulum", 10, options={"end_outside": True}),
@@ -129,7 +129,7 @@ def test_no_scores_where_an_episode_may_end_early_or_the_world_is_another() -> N
         assert score_world("w", "cell", result) is None
 
 
-def test_costs_are_measured_beside_the_trials_and_reported(
+def test_costs_are_measured_along_with_the_trials_and_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("onrig.tools.experiments.cost.PROBE_S", 0.0)

@@ -32,7 +32,7 @@ def test_labels_keep_their_order_and_distance_within_the_panel(requested: list[f
     assert all(b - a >= min_gap - 1e-9 for a, b in itertools.pairwise(positions))
 
 
-def test_labels_with_room_stay_where_they_belong_and_a_pair_moves_apart_evenly() -> None:
+def test_labels_with_room_keep_their_place_and_a_pair_moves_apart_evenly() -> None:
     assert spread_positions([0.1, 0.5, 0.9], 0.1) == pytest.approx([0.1, 0.5, 0.9])
     assert spread_positions([0.5, 0.5], 0.1) == pytest.approx([0.45, 0.55])
     assert spread_positions([1.0, 1.0], 0.1) == pytest.approx([0.9, 1.0])
@@ -54,12 +54,12 @@ COLOUR_VISION_MATRICES = {
     "without green": np.array([[0.3673, 0.8606, -0.2280], [0.2801, 0.6725, 0.0474], [-0.0118, 0.0429, 0.9690]]),
     "without blue": np.array([[1.2555, -0.0767, -0.1788], [-0.0784, 0.9308, 0.1476], [0.0047, 0.6914, 0.3039]]),
 }
-"""Linear RGB as it is seen (Machado et al. 2009)."""
+"""Linear RGB as perceived (Machado et al. 2009)."""
 XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
 
 
 def _lab_colour(colour: str, vision_matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    """CIE L*a*b* of a colour as it is seen."""
+    """CIE L*a*b* of a colour as perceived."""
     rgb = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
     linear_rgb = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     xyz = XYZ @ np.clip(vision_matrix @ linear_rgb, 0.0, 1.0) / (0.9505, 1.0, 1.0888)
@@ -73,7 +73,7 @@ def test_no_two_of_sixteen_lines_look_the_same() -> None:
 
 
 @pytest.mark.parametrize("vision_matrix", COLOUR_VISION_MATRICES.values(), ids=COLOUR_VISION_MATRICES.keys())
-def test_eight_lines_are_told_apart_by_every_kind_of_sight(vision_matrix: NDArray[np.float64]) -> None:
+def test_eight_lines_are_distinguishable_with_any_colour_vision(vision_matrix: NDArray[np.float64]) -> None:
     styles = [ordinal_style(k, 8, graded=False) for k in range(8)]
     assert {style.colour for style in styles} == set(PALETTE)
     lab_colours = [_lab_colour(style.colour, vision_matrix) for style in styles]
@@ -81,13 +81,13 @@ def test_eight_lines_are_told_apart_by_every_kind_of_sight(vision_matrix: NDArra
     assert len({style.line for style in styles[:4]} & {style.line for style in styles[4:]}) == 0
 
 
-def test_reports_have_the_colours_of_the_page_by_day() -> None:
+def test_reports_have_the_light_colours_of_the_page() -> None:
     css = style.palette_css()
     assert f"--accent: {style.page_colour('accent')}" in css.partition("light")[2]
 
 
 @pytest.mark.parametrize("n_bands", [1, 2, 4, 8, 16, 50])
-def test_bands_that_lie_on_each_other_are_no_opaque_block(n_bands: int) -> None:
+def test_overlapping_bands_are_not_an_opaque_block(n_bands: int) -> None:
     assert 1.0 - (1.0 - band_alpha(n_bands)) ** n_bands < 0.56
 
 

@@ -49,18 +49,18 @@ LINES = {5: 4, 7: 2, 8: 2, 9: 2, 10: 2, 11: 1, 20: 2, 21: 1}
 
 
 @pytest.mark.parametrize("number", GRIDS)
-def test_a_grid_gives_the_figure_that_shows_its_sweep_and_no_other(tmp_path: Path, number: int) -> None:
+def test_a_grid_gives_only_the_figure_that_shows_its_sweep(tmp_path: Path, number: int) -> None:
     all_results = results(tmp_path, GRIDS[number])
     lines_by_slug = {s.slug: sweep_lines(s, all_results) for s in SWEEPS}
     numbers = [paper_figure(s, lines_by_slug[s.slug])[0] for s in SWEEPS if lines_by_slug[s.slug]]
     assert numbers == [number]
     [lines] = [lines for lines in lines_by_slug.values() if lines]
     assert len(lines) == LINES[number]
-    # Fraction 0 stands for either kind and any refreshing, 50 Hz for both ways of going on from it.
+    # Fraction 0 represents either kind and any refreshing, 50 Hz either way of continuing from it.
     assert all(len(line.x) == 3 and line.x == sorted(line.x) for line in lines)
 
 
-def test_two_values_make_no_sweep(tmp_path: Path) -> None:
+def test_two_values_are_not_a_sweep(tmp_path: Path) -> None:
     all_results = results(tmp_path, [cell("pendulum", *noise(s)) for s in (0, 0.02)])
     assert not any(sweep_lines(s, all_results) for s in SWEEPS)
 
@@ -76,7 +76,7 @@ def test_two_values_make_no_sweep(tmp_path: Path) -> None:
         ((), ("FIFO[Uniform]", "FULL[PER]", "Expl(0.5)[PER]", "Expl(1.0)[PER]", "Expl(1.5)[PER]"), {12: 2}),
     ],
 )
-def test_strategies_go_into_the_figure_of_their_conditions(
+def test_strategies_appear_in_the_figure_of_their_conditions(
     tmp_path: Path, overrides: tuple[str, ...], strategies: tuple[str, ...], numbers: dict[int, int]
 ) -> None:
     results_by_figure = group_by_figure(
@@ -89,7 +89,7 @@ def test_strategies_go_into_the_figure_of_their_conditions(
 @pytest.mark.parametrize(
     ("other", "figures"), [("learner.ddpg.network=ddpg_original", [3, 19]), ("learner.algorithm=td3", [3])]
 )
-def test_networks_are_compared_where_nothing_else_differs(
+def test_networks_are_compared_if_nothing_else_differs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str, figures: list[int]
 ) -> None:
     monkeypatch.setattr(style, "DPI", 20)

@@ -63,7 +63,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("algorithm", "is_applicable"), [("ddpg", True), ("ppo", False)])
-def test_the_rule_of_thumb_is_of_an_algorithm_that_replays_all(algorithm: str, is_applicable: bool) -> None:
+def test_the_rule_of_thumb_applies_to_an_algorithm_that_replays_all(algorithm: str, is_applicable: bool) -> None:
     run = StepRun("plant:pendulum", 400, Evaluation(200), learner=LearnerSettings(algorithm=algorithm))
     returns = np.array([[-900.0, -100.0]])
     result = WorldResult(WorldCell("id", {"world": "pendulum"}, run), np.arange(1), returns, 1, None, None)
@@ -71,7 +71,7 @@ def test_the_rule_of_thumb_is_of_an_algorithm_that_replays_all(algorithm: str, i
     assert (buffer_size_by_rule([result]) is not None) is is_applicable
 
 
-def test_sizes_are_compared_where_nothing_else_differs(tmp_path: Path) -> None:
+def test_sizes_are_compared_if_nothing_else_differs(tmp_path: Path) -> None:
     def world_result(capacity: int, **label: str) -> WorldResult:
         run = StepRun("plant:pendulum", 400, Evaluation(200), selection=Selection("FIFO[Uniform]", capacity))
         cell = WorldCell("id", {"world": "pendulum", "capacity": capacity, **label}, run)
@@ -107,7 +107,7 @@ def test_batches_are_compared_by_their_origin(folder: Path) -> None:
     assert re.search(r"FULL\S+ \| std \| 2.00 .* \| 0 % \|", tables)
 
 
-def test_the_distance_from_the_policies_that_acted_is_that_of_the_end_where_it_is_finite(folder: Path) -> None:
+def test_the_distance_from_the_behaviour_policies_is_the_last_finite_one(folder: Path) -> None:
     cell = expand_spec(load_spec(folder / "spec.yaml"), lambda config, settings: [])[0]
     measures = np.full((len(REPLAY_MEASURES), 4), np.nan)
     write_trial(folder, cell, 5, Trial(np.zeros(4), np.zeros(4), None, measures))
@@ -142,7 +142,7 @@ def test_a_shielded_world_shows_how_often_the_shield_acted(tmp_path: Path) -> No
     counts = np.array([[40.0, 20.0, 20.0, 10.0], [4.0, 0.0, 0.0, 0.0]])  # of 100 steps each
     for seed in range(2):
         write_trial(tmp_path, cells[0], seed, Trial(returns, returns, None, None, counts))
-    write_trial(tmp_path, cells[0], 2, Trial(returns, returns))  # one more than asked for, without counts
+    write_trial(tmp_path, cells[0], 2, Trial(returns, returns))  # one more than requested, without counts
     assert main(["report", str(tmp_path)]) == ExitCode.OK
     tables = (tmp_path / "tables.md").read_text()
     assert "Unfinished: 2 of 14 trials" in tables
@@ -150,7 +150,7 @@ def test_a_shielded_world_shows_how_often_the_shield_acted(tmp_path: Path) -> No
     assert [cell.split()[0] for cell in row.split(" | ")] == ["225.0", "100.0", "10.0", "0.0"]
 
 
-def test_a_measure_that_no_cell_has_is_not_plotted(tmp_path: Path) -> None:
+def test_a_measure_without_any_cell_is_not_plotted(tmp_path: Path) -> None:
     cells = list(expand_spec(load_spec(write_spec(tmp_path, SPEC, "spec.yaml")), lambda config, settings: []))
     write_cells(tmp_path, cells)
     for seed in range(2):
@@ -161,7 +161,7 @@ def test_a_measure_that_no_cell_has_is_not_plotted(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "figures").iterdir()] == ["returns-Pendulum-v1.png"]
 
 
-def test_scores_are_not_by_a_run_that_has_changed_since(tmp_path: Path) -> None:
+def test_scores_of_a_run_that_has_changed_since_are_not_used(tmp_path: Path) -> None:
     run = tmp_path / "mine.yaml"
     run.write_text(
         "{rig: pendulum, task: swingup, rate_hz: 50, episodes: 9, device: {twin: {plant: {kind: pendulum}}}}\n"
@@ -183,7 +183,7 @@ def test_scores_are_not_by_a_run_that_has_changed_since(tmp_path: Path) -> None:
 CURVES = ("returns", "replayed", "scores", "departure")
 
 
-def test_pages_are_of_experiments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pages_are_made_for_experiments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "config.yaml").write_text("name: x\n")
     assert main(["report", str(tmp_path), "--pages", str(tmp_path / "pages")]) == ExitCode.CONFIGURATION
     assert "--pages is for experiments" in capsys.readouterr().err

@@ -17,7 +17,7 @@ from onrig.tools.service.halt import FADE_TIMEOUT_S, find_run, halt, main
 
 
 class FakeLoop:
-    """A loop that heeds a stop after a while, in virtual time, on a device whose frames show what became of it."""
+    """A loop that obeys a stop after a while, in virtual time, on a device whose frames show the result."""
 
     def __init__(self, folder: Path, stop_delays_s: dict[int, float], *, reports_state: bool = True) -> None:
         self.now_s, self._stop_delays_s, self._requested_at_s = 5.0, stop_delays_s, {0: 5.0}
@@ -52,7 +52,7 @@ def running_loop(
         yield loop, remote
 
 
-def test_a_loop_that_heeds_fades_out(tmp_path: Path) -> None:
+def test_a_responsive_loop_fades_out(tmp_path: Path) -> None:
     with running_loop(tmp_path, {1: 0.3}) as (loop, remote):
         assert halt(remote, lambda: loop.now_s, loop.sleep)
         assert loop.board.stop_outside == 1
@@ -66,12 +66,12 @@ def test_a_loop_that_does_not_fade_is_stopped_at_once(tmp_path: Path) -> None:
         assert loop.now_s > FADE_TIMEOUT_S
 
 
-def test_a_loop_that_hangs_is_left_to_its_devices_lease(tmp_path: Path) -> None:
+def test_a_hung_loop_is_left_to_the_lease_of_its_device(tmp_path: Path) -> None:
     with running_loop(tmp_path, {}) as (loop, remote):
         assert not halt(remote, lambda: loop.now_s, loop.sleep)
 
 
-def test_a_loop_that_says_it_disarmed_is_not_believed_without_a_frame_of_the_device(tmp_path: Path) -> None:
+def test_a_loop_that_reports_disarmed_is_not_believed_without_a_frame_of_the_device(tmp_path: Path) -> None:
     with running_loop(tmp_path, {1: 0.1}, reports_state=False) as (loop, remote):
         assert not halt(remote, lambda: loop.now_s, loop.sleep)
         assert loop.board[Word.STATE] == State.DISCONNECTED
@@ -84,7 +84,7 @@ def test_a_frame_from_before_the_request_confirms_nothing(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("answered_ns", "is_halted"), [(0, True), (7, False)])
-def test_a_loop_that_has_ended_without_a_frame_is_safe_only_if_it_commanded_nothing(
+def test_a_loop_that_ended_without_a_frame_is_safe_only_if_it_commanded_nothing(
     tmp_path: Path, answered_ns: int, is_halted: bool
 ) -> None:
     with running_loop(tmp_path, {}) as (loop, remote):
@@ -93,13 +93,13 @@ def test_a_loop_that_has_ended_without_a_frame_is_safe_only_if_it_commanded_noth
         assert loop.now_s == 5.0
 
 
-def test_the_run_of_a_pid_is_found() -> None:
+def test_a_run_is_found_by_its_pid() -> None:
     rigs = [Running(7, Path("a"), Path("b")), Running(8, Path("c"), Path("d"))]
     assert find_run(8, rigs) == rigs[1]
     assert find_run(9, rigs) is None
 
 
-def test_a_run_of_another_version_is_not_taken_for_halted(
+def test_a_run_of_another_version_is_not_reported_as_halted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Segment.create(tmp_path / "board", 64, "an older board").close()

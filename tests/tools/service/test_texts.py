@@ -64,13 +64,13 @@ def values(text: str) -> dict[str, str]:
         ("", '""'),
     ],
 )
-def test_words_of_a_command_line_reach_the_program_as_they_are(text: str, expected: str) -> None:
+def test_words_of_a_command_line_reach_the_program_unchanged(text: str, expected: str) -> None:
     assert quote_for_systemd(text) == expected
 
 
 @settings(max_examples=50)
 @given(st.text(max_size=30))
-def test_a_word_is_one_word_on_one_line_and_reads_as_what_was_written(text: str) -> None:
+def test_a_word_is_one_word_on_one_line_and_reads_back_as_written(text: str) -> None:
     expected = quote_for_systemd(text)
     assert "\n" not in expected
     if not expected.startswith('"'):
@@ -81,7 +81,7 @@ def test_a_word_is_one_word_on_one_line_and_reads_as_what_was_written(text: str)
     assert unescaped.replace("%%", "%").replace("$$", "$") == text
 
 
-def test_device_units_are_named_as_systemd_escape_names_them() -> None:
+def test_device_units_are_named_like_by_systemd_escape() -> None:
     assert device_unit("/dev/ttyUSB0") == "dev-ttyUSB0.device"
     assert device_unit("/dev/serial/by-id/usb-A_b.c") == "dev-serial-by\\x2did-usb\\x2dA_b.c.device"
     if shutil.which("systemd-escape"):
@@ -110,12 +110,12 @@ def test_the_unit_runs_the_rig_and_makes_it_safe_when_it_ends() -> None:
     assert unit["WorkingDirectory"] == "/home/pi/lab 100%%"
 
 
-def test_systemd_gives_up_a_hung_loop_only_after_the_supervisor_did() -> None:
+def test_systemd_gives_up_a_hung_loop_only_after_the_supervisor() -> None:
     assert WATCHDOG_TIMEOUT_S / 2 >= HANG_GRACE_S
     assert values(unit_text(SERVICE))["WatchdogSec"] == str(WATCHDOG_TIMEOUT_S)
 
 
-def test_a_device_on_another_line_is_disarmed_by_its_configuration_with_the_trust_that_was_given() -> None:
+def test_a_device_on_another_line_is_disarmed_by_its_configuration_with_the_given_trust() -> None:
     lines = values(unit_text(SERVICE._replace(port=None, device="", usb=None, trusted=True)))
     assert "Requires" not in lines
     assert lines["After"] == "network-online.target"
@@ -126,7 +126,7 @@ def test_a_device_on_another_line_is_disarmed_by_its_configuration_with_the_trus
     assert run_words == disarm_words, "the device that ran is the one that is disarmed"
 
 
-def test_a_given_port_and_a_unit_of_the_user() -> None:
+def test_a_given_port_and_a_user_unit() -> None:
     unit = values(unit_text(SERVICE._replace(port="/dev/ttyACM0", port_given=True, for_user=True, overrides=())))
     assert unit["ExecStart"].endswith('run "/home/pi/my rig.yaml" --device /dev/ttyACM0')
     assert "User" not in unit
@@ -156,7 +156,7 @@ def test_systemd_itself_finds_nothing_wrong_with_the_unit(for_user: bool, tmp_pa
     assert (own_lines, process.returncode) == ([], 0), process.stderr
 
 
-def test_the_rule_matches_this_adapter_alone_and_sets_its_latency() -> None:
+def test_the_rule_matches_only_this_adapter_and_sets_its_latency() -> None:
     lines = udev_rule_text(SERVICE).splitlines()
     assert lines[0] == HEADER_LINE
     rules = [line for line in lines if not line.startswith("#")]
@@ -168,7 +168,7 @@ def test_the_rule_matches_this_adapter_alone_and_sets_its_latency() -> None:
 
 
 @pytest.mark.parametrize("usb_identity", [None, UsbIdentity("2341", "0043", "")])
-def test_other_ports_have_no_latency_to_set(usb_identity: UsbIdentity | None) -> None:
+def test_other_ports_have_no_latency_setting(usb_identity: UsbIdentity | None) -> None:
     text = udev_rule_text(SERVICE._replace(usb=usb_identity))
     assert "latency_timer" not in text
     assert ("KERNEL" in text) is (usb_identity is None)
@@ -180,7 +180,7 @@ def test_a_serial_number_cannot_break_out_of_its_rule() -> None:
     assert 'ATTRS{serial}=="A?, RUN+=?/bin/sh"' in text
 
 
-def test_the_limits_are_the_users_alone() -> None:
+def test_the_limits_apply_only_to_the_user() -> None:
     assert limits_text(SERVICE).splitlines() == [HEADER_LINE, "pi - rtprio 99", "pi - memlock unlimited"]
 
 
@@ -198,7 +198,7 @@ def test_a_service_is_named_after_its_configuration(config: str, name: str) -> N
     assert service_name(Path(config)) == name
 
 
-def test_a_rig_s_name_stays_in_the_line_of_the_description() -> None:
+def test_a_rigs_name_stays_within_the_line_of_the_description() -> None:
     text = unit_text(SERVICE._replace(rig="a\nUser=root %n"))
     assert values(text)["Description"] == "Onrig rig a User=root %%n (pendulum)"
     assert values(text)["User"] == "pi"

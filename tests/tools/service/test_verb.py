@@ -36,7 +36,7 @@ limits:
 
 @pytest.fixture
 def port() -> Iterator[str]:
-    """A terminal that is none of the rig's."""
+    """A terminal that does not belong to the rig."""
     master, slave = pty.openpty()
     yield os.ttyname(slave)
     os.close(slave)
@@ -70,7 +70,7 @@ def test_without_write_everything_is_shown_and_nothing_written(
     assert not root.exists()
 
 
-def test_with_write_the_three_files_are_there_and_the_next_commands_told(
+def test_with_write_the_three_files_are_written_and_the_next_commands_shown(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = tmp_path / "root"
@@ -85,9 +85,7 @@ def test_with_write_the_three_files_are_there_and_the_next_commands_told(
         assert command in out
 
 
-def test_a_service_of_the_user_is_its_unit_alone(
-    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_user_service_is_only_its_unit(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = tmp_path / "root"
     assert main(["service", str(config), "--user", "--write", "--root", str(root)]) == ExitCode.OK
     (written_file,) = files(root)
@@ -95,7 +93,7 @@ def test_a_service_of_the_user_is_its_unit_alone(
     assert "systemctl --user enable --now" in capsys.readouterr().out
 
 
-def test_a_service_of_the_user_is_not_written_as_root(
+def test_a_user_service_is_not_written_as_root(
     config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SUDO_USER", "pi")
@@ -118,7 +116,7 @@ def test_a_service_of_the_user_is_not_written_as_root(
         (["{place}/none.yaml"], ExitCode.CONFIGURATION, "no file"),
     ],
 )
-def test_what_is_missing_is_said_in_one_line_and_nothing_is_written(
+def test_missing_requirements_are_reported_in_one_line_and_nothing_is_written(
     arguments: list[str],
     code: int,
     message: str,
@@ -137,7 +135,7 @@ def test_what_is_missing_is_said_in_one_line_and_nothing_is_written(
     assert not (tmp_path / "root").exists()
 
 
-def test_a_place_that_cannot_be_written_is_said_in_one_line(
+def test_an_unwritable_place_is_reported_in_one_line(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "root").write_text("a file")
@@ -145,10 +143,10 @@ def test_a_place_that_cannot_be_written_is_said_in_one_line(
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_keys_are_read_as_the_user_of_the_service_whose_home_they_may_be_in(
+def test_keys_are_read_as_the_user_of_the_service_from_whose_home_they_may_come(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with sudo: the process is another user, and its home another's."""
+    """As with sudo: the process belongs to another user, and its home is another one."""
     own_uid, current_uid = os.geteuid(), [os.geteuid() + 1]
     account = pwd.getpwuid(own_uid)
     account_with_home = pwd.struct_passwd((*account[:5], str(tmp_path / "home"), account[6]))
@@ -172,7 +170,7 @@ def content(folder: Path) -> dict[str, str]:
     return {str(p.relative_to(folder)): p.read_text() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
-def test_the_files_of_a_service_go_where_the_system_looks(tmp_path: Path) -> None:
+def test_the_files_of_a_service_are_where_the_system_looks(tmp_path: Path) -> None:
     paths = [str(a.path.relative_to(tmp_path)) for a in service_files(SERVICE, Path("/home/pi"), tmp_path)]
     assert paths == [
         "etc/systemd/system/onrig-pendulum.service",
@@ -183,7 +181,7 @@ def test_the_files_of_a_service_go_where_the_system_looks(tmp_path: Path) -> Non
     assert user_file.path == tmp_path / "home/pi/.config/systemd/user/onrig-pendulum.service"
 
 
-def test_files_are_readable_for_all_and_written_again_without_harm(tmp_path: Path) -> None:
+def test_files_are_readable_by_all_and_rewritten_harmlessly(tmp_path: Path) -> None:
     service_file_list = service_files(SERVICE, Path("/home/pi"), tmp_path)
     assert [file_state(a) for a in service_file_list] == ["new"] * 3
     write_files(service_file_list)
@@ -197,7 +195,7 @@ def test_files_are_readable_for_all_and_written_again_without_harm(tmp_path: Pat
     assert "User=lab" in service_file_list[0].path.read_text()
 
 
-def test_a_file_of_somebody_else_is_never_replaced_and_nothing_is_written(tmp_path: Path) -> None:
+def test_a_file_of_another_user_is_never_replaced_and_nothing_is_written(tmp_path: Path) -> None:
     service_file_list = service_files(SERVICE, Path("/home/pi"), tmp_path)
     service_file_list[2].path.parent.mkdir(parents=True)
     service_file_list[2].path.write_text("@audio - rtprio 95\n")
@@ -207,7 +205,7 @@ def test_a_file_of_somebody_else_is_never_replaced_and_nothing_is_written(tmp_pa
     assert content(tmp_path) == content_before
 
 
-def test_a_failure_on_the_way_takes_everything_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_midway_is_undone_completely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old_file = ServiceFile(tmp_path / "b", f"{HEADER_LINE}\nold\n")
     write_files([old_file])
     original_replace = install_service._replace

@@ -63,7 +63,7 @@ def read_steps(folder: Path) -> np.ndarray:
 
 
 def play_episode(env: RigEnv, action: float, seed: int | None = None) -> list[object]:
-    """Everything that an episode gives."""
+    """Everything returned by an episode."""
     observation, _ = env.reset(seed=seed)
     episode_values: list[object] = [observation.tolist()]
     is_over = False
@@ -74,7 +74,7 @@ def play_episode(env: RigEnv, action: float, seed: int | None = None) -> list[ob
     return episode_values
 
 
-def test_an_episode_of_the_task_then_one_that_is_cut_short_and_the_run_folder_of_both(env: RigEnv) -> None:
+def test_a_complete_episode_and_a_truncated_one_are_in_the_run_folder(env: RigEnv) -> None:
     with pytest.raises(RuntimeError, match=r"call reset\(\) first"):
         env.step(np.zeros(1, np.float32))
     assert len(play_episode(env, 0.5)) == STEPS + 1
@@ -98,7 +98,7 @@ def test_an_episode_of_the_task_then_one_that_is_cut_short_and_the_run_folder_of
     assert cli.main(["replay", str(env.run_dir)]) == 0
 
 
-def test_what_a_late_step_covers_is_put_together_from_the_ring_and_its_sample() -> None:
+def test_a_late_step_is_assembled_from_the_ring_and_its_sample() -> None:
     rows = records(12, tick=30)
     for periods in (2, 5):
         history = history_up_to(rows[-4:-2], rows[:-2], periods)
@@ -111,7 +111,7 @@ def test_a_seed_repeats_an_episode_and_those_after_it(env: RigEnv) -> None:
     assert first_episodes == repeated_episodes
 
 
-def test_the_same_actions_give_the_bits_of_a_run(tmp_path: Path) -> None:
+def test_the_same_actions_give_the_same_bits_as_a_run(tmp_path: Path) -> None:
     settings = (*SETTINGS, "seed=11", "task.start={angle: [-1, 1], velocity: 0}")
     with Run(tmp_path / "run", "pendulum", *settings, "episodes=2", "evaluate_every=0") as run:
         assert run.ended(PATIENCE_S) == 0
@@ -131,7 +131,7 @@ def test_the_same_actions_give_the_bits_of_a_run(tmp_path: Path) -> None:
         np.testing.assert_array_equal(env_steps[column], run_steps[column], err_msg=column)
 
 
-def test_gymnasium_finds_nothing_wrong_and_makes_it_again_from_its_spec(
+def test_gymnasium_reports_no_problem_and_recreates_it_from_its_spec(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -148,7 +148,7 @@ def test_gymnasium_finds_nothing_wrong_and_makes_it_again_from_its_spec(
     remade.close()
 
 
-def test_gymnasium_finds_nothing_wrong_in_real_time(tmp_path: Path) -> None:
+def test_gymnasium_reports_no_problem_in_real_time(tmp_path: Path) -> None:
     settings = ("realtime.priority=0", "realtime.lock_memory=false", "rig.lease_periods=255", "limits.predicted=null")
     env = onrig.make("pendulum", pace=0.5, overrides=(*SETTINGS, *settings), run_dir=tmp_path / "run")
     with warnings.catch_warnings():
@@ -164,7 +164,7 @@ def test_gymnasium_finds_nothing_wrong_in_real_time(tmp_path: Path) -> None:
     env.close()
 
 
-def test_stable_baselines_finds_nothing_wrong(env: RigEnv) -> None:
+def test_stable_baselines_reports_no_problem(env: RigEnv) -> None:
     env_checker = pytest.importorskip("stable_baselines3.common.env_checker")
     env_checker.check_env(env, warn=True)
 
@@ -242,7 +242,7 @@ def test_an_episode_that_ends_at_its_first_sample_is_begun_again(
     assert seeds == [5, 5, 5]
 
 
-def test_its_folder_has_what_a_run_begins_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_folder_holds_what_a_run_starts_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with_table(tmp_path)
     env = onrig.make(tmp_path / "beam.yaml", overrides=("local_learner=false",), run_dir=tmp_path / "run")
 
@@ -255,7 +255,7 @@ def test_its_folder_has_what_a_run_begins_with(tmp_path: Path, monkeypatch: pyte
     assert [path.suffix for path in (tmp_path / "run" / "start").iterdir()] == [".barrier"]
 
 
-def test_onrig_run_starts_nothing_in_which_a_program_acts(
+def test_onrig_run_refuses_a_run_in_which_a_program_acts(
     env: RigEnv, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save_resolved(env.config, tmp_path / "run.yaml")

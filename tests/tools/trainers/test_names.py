@@ -1,4 +1,4 @@
-"""The public names: imported on first use, listed in a page."""
+"""The public names: imported on first use, listed on a page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_importing_the_package_imports_nothing_else() -> None:
     assert process.stdout.strip() == "[]"
 
 
-def test_every_name_is_there_and_in_the_page() -> None:
+def test_every_name_exists_and_is_on_the_page() -> None:
     page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
     assert sorted(onrig._HOMES) == sorted(onrig.__all__)
     for name in onrig.__all__:

@@ -1,4 +1,4 @@
-"""Vectorised twins: the same as single ones, in every mode of resetting, with plants that differ."""
+"""Vectorised twins: identical to single ones, in every autoreset mode, with plants that differ."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ TRACKING_SETTINGS = (
 MODES = [*AutoresetMode]
 
 
-def test_one_of_them_goes_the_way_of_the_twin_in_lockstep(tmp_path: Path) -> None:
-    """Starts, targets and noise follow the seed, also where it comes in the middle of a run, and so does a replay."""
+def test_a_single_environment_of_the_vector_equals_the_lockstep_twin(tmp_path: Path) -> None:
+    """Starts, targets and noise follow the seed, even one given in the middle of a run, and so does a replay."""
     settings = (*SETTINGS, *TRACKING_SETTINGS)
     vector_env = onrig.make_vec("pendulum", 3, overrides=settings)
     single_env = onrig.make("pendulum", overrides=(*settings, "checkpoint_s=3600"), run_dir=tmp_path / "run")
@@ -77,7 +77,7 @@ def first_replay_difference(folder: Path) -> object:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_episode_that_is_over_begins_again_as_its_mode_says(mode: AutoresetMode) -> None:
+def test_a_finished_episode_restarts_according_to_the_autoreset_mode(mode: AutoresetMode) -> None:
     env = onrig.make_vec("pendulum", N, overrides=SETTINGS, autoreset_mode=mode)
     assert env.metadata["autoreset_mode"] is mode
     first_observation, _ = env.reset(seed=1)
@@ -108,7 +108,7 @@ def test_an_episode_that_is_over_begins_again_as_its_mode_says(mode: AutoresetMo
     np.testing.assert_array_equal(reset_observation, first_observation)
 
 
-def test_plants_differ_and_limits_hold_if_wished() -> None:
+def test_plants_differ_and_limits_apply_if_requested() -> None:
     lengths = np.linspace(0.02, 0.06, N)
     env = onrig.make_vec("pendulum", N, overrides=SETTINGS[:1], parameters={"length": lengths})
     env.reset()
@@ -121,7 +121,7 @@ def test_plants_differ_and_limits_hold_if_wished() -> None:
     assert np.any(interventions)
 
 
-def test_plants_are_drawn_from_what_was_identified(tmp_path: Path) -> None:
+def test_plants_are_drawn_from_the_identification(tmp_path: Path) -> None:
     result = result_of(identified(), Pendulum(), RIG, None, "a test")
     write_result(result, tmp_path / "identified.yaml")
     env = onrig.make_vec("pendulum", N, overrides=SETTINGS[:1], posterior=tmp_path / "identified.yaml")

@@ -19,7 +19,7 @@ def test_a_device_on_a_port_is_disarmed(capsys: pytest.CaptureFixture[str]) -> N
     assert "device 'pendulum' is disarmed" in capsys.readouterr().out
 
 
-def test_no_device_is_said_in_one_line_with_what_makes_it_safe(
+def test_a_missing_device_is_reported_in_one_line_with_what_makes_it_safe(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["disarm", str(tmp_path / "ttyUSB0")]) == ExitCode.HARDWARE
@@ -29,5 +29,5 @@ def test_no_device_is_said_in_one_line_with_what_makes_it_safe(
     assert "unconfirmed: the device sets its safe outputs" in err
 
 
-def test_host_twin_and_disarm_speak_at_the_same_rate_unless_told_otherwise() -> None:
+def test_host_twin_and_disarm_use_the_same_rate_by_default() -> None:
     assert Port("").baud == DEFAULT_BAUD_RATE == Options(port="").baud

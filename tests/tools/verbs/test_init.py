@@ -1,4 +1,4 @@
-"""What ``onrig init`` writes: a plant's template under another name, or files generated from a plant or a model."""
+"""Files written by ``onrig init``: a plant's template under another name, or generated from a plant or a model."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ MODEL = ROOT / "tests/sim/plants/pole.xml"
 
 @pytest.fixture(autouse=True)
 def _isolate_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plants in files are registered for the process, and their trust is in its environment: for one test here."""
+    """Undo after each test: plants in files are registered for the process, and their trust is in its environment."""
     monkeypatch.setattr(registry, "_plugin_files", {group: {} for group in registry.GROUPS})
     monkeypatch.setenv("ONRIG_TRUST", "")
 
 
 def skip_if_unavailable(plant: str) -> None:
-    """Skip a plant of MuJoCo where that is not installed."""
+    """Skip a plant of MuJoCo if that is not installed."""
     if plant == "inverted-double-pendulum":
         pytest.importorskip("mujoco")
 
 
 def init_folder(folder: Path, plant: str) -> Path:
-    """A folder that the verb has filled."""
+    """A folder filled by the verb."""
     assert main(["init", str(folder), "--plant", plant]) == ExitCode.OK
     return folder
 
 
-def test_there_is_a_template_for_each_plant_that_people_have() -> None:
+def test_each_common_plant_has_a_template() -> None:
     names = {"beam", "blank", "cartpole", "inverted-double-pendulum", "magman", "motor", "pendulum"}
     assert set(templates()) == names
     assert set(plant_names()) == names | set(registry.names(registry.PLANTS))
 
 
 @pytest.mark.parametrize("plant", SHIPPED)
-def test_a_template_after_a_shipped_run_is_that_run_under_another_name(plant: str, tmp_path: Path) -> None:
+def test_a_template_based_on_a_shipped_run_is_that_run_under_another_name(plant: str, tmp_path: Path) -> None:
     folder = init_folder(tmp_path / "my bench", plant)
     source = {"pendulum": "pendulum-hardware"}.get(plant, plant)
     created, original = load(str(folder / "run.yaml")), load(source)
@@ -64,7 +64,7 @@ def test_a_template_after_a_shipped_run_is_that_run_under_another_name(plant: st
 
 
 @pytest.mark.parametrize("plant", sorted(set(templates()) - set(SHIPPED)))
-def test_an_example_is_what_is_written_but_for_name_and_bench(plant: str, tmp_path: Path) -> None:
+def test_an_example_equals_the_written_files_except_for_name_and_bench(plant: str, tmp_path: Path) -> None:
     example, folder = templates()[plant], init_folder(tmp_path / "my-rig", plant)
     example_files = {p.name for p in example.iterdir() if p.is_file()} - {"bench.yaml"}
     assert {p.name for p in folder.iterdir()} == example_files
@@ -87,7 +87,7 @@ def test_the_files_refer_to_each_other_wherever_they_are(
 
 
 @pytest.mark.parametrize("plant", sorted(templates()))
-def test_what_the_readme_tells_to_type_is_sound(
+def test_commands_in_the_readme_are_valid(
     plant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     skip_if_unavailable(plant)
@@ -97,7 +97,7 @@ def test_what_the_readme_tells_to_type_is_sound(
     assert "$" not in readme_text
     n_commands = 0
     for command in commands_of(folder / "README.md"):
-        # Nothing has been identified yet, and no device is there.
+        # Nothing has been identified yet, and there is no device.
         text = command.text.replace("--set identified=identified/identified.yaml", "").replace("PORT", "/dev/null")
         program, verb, *arguments = shlex.split(text)
         assert program == "python" or verb in VERBS
@@ -111,7 +111,7 @@ def test_what_the_readme_tells_to_type_is_sound(
 # -- generated files ---------------------------------------------------------------------------------------------------
 
 
-def test_a_model_of_mujoco_becomes_a_rig_that_is_checked(
+def test_a_mujoco_model_becomes_a_rig_that_passes_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("mujoco")
@@ -129,7 +129,7 @@ def test_a_model_of_mujoco_becomes_a_rig_that_is_checked(
     assert (tmp_path / "my pole" / "pole.xml").read_text() == MODEL.read_text()
 
 
-def test_names_that_no_frame_carries_are_given_others(tmp_path: Path) -> None:
+def test_names_that_do_not_fit_a_frame_are_replaced(tmp_path: Path) -> None:
     pytest.importorskip("mujoco")
     model = tmp_path / "m.xml"
     text = MODEL.read_text().replace('name="slide"', 'name="the left slide joint"')
@@ -142,7 +142,7 @@ def test_names_that_no_frame_carries_are_given_others(tmp_path: Path) -> None:
     assert "{name: the_left_sli_vel, unit: m/s" in texts["rig.yaml"]
 
 
-def test_a_model_with_other_files_stays_where_it_is(tmp_path: Path) -> None:
+def test_a_model_with_other_files_is_left_in_its_place(tmp_path: Path) -> None:
     pytest.importorskip("mujoco")
     model_path = tmp_path / "whole.xml"
     model_path.write_text(f'<mujoco><include file="{MODEL}"/></mujoco>')
@@ -160,7 +160,7 @@ def test_a_model_with_other_files_stays_where_it_is(tmp_path: Path) -> None:
         ("--plant linear", "no default for states, actions, A, B: use --plant blank"),
     ],
 )
-def test_what_cannot_be_written_is_said_in_one_line(
+def test_files_that_cannot_be_written_are_reported_in_one_line(
     words: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["init", str(tmp_path / "rig"), *words.split()]) == ExitCode.CONFIGURATION
@@ -171,7 +171,7 @@ def test_what_cannot_be_written_is_said_in_one_line(
 
 
 @pytest.mark.parametrize("text", [None, "<mujoco>", '<mujoco><worldbody><light name="a"/></worldbody></mujoco>'])
-def test_a_model_that_is_none_is_said_in_one_line(
+def test_an_invalid_model_is_reported_in_one_line(
     text: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("mujoco")
@@ -197,7 +197,7 @@ class TemplatePlant(Pendulum, frozen=True, tag="with_template"):
 
 @pytest.fixture
 def register_plants(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both, as if packages had registered them."""
+    """Both, as if registered by packages."""
     kinds: dict[str, type[Plant]] = {"foreign": ForeignPlant, "with_template": TemplatePlant}
     names, original_load = registry.names, registry.load
 
@@ -218,7 +218,7 @@ def test_a_plant_of_another_package_has_its_template_or_generated_files(tmp_path
     assert msgspec.to_builtins(run.device.twin["plant"])["kind"] == "foreign"
 
 
-def test_a_plant_that_fails_names_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_plant_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(self: Plant, *args: object) -> tuple[float, ...]:
         raise LookupError("no table")
 
@@ -228,7 +228,7 @@ def test_a_plant_that_fails_names_itself(monkeypatch: pytest.MonkeyPatch) -> Non
         generate_files("foreign")
 
 
-def test_a_template_without_its_parts_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_template_with_missing_parts_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("onrig.tools.first_rig.templates", lambda: {"half": tmp_path})
     with pytest.raises(NoTemplate, match=r"the template has no README.md and no bench.yaml"):
         rig_files("half", "x")
@@ -241,7 +241,7 @@ def test_a_template_without_its_parts_is_refused(monkeypatch: pytest.MonkeyPatch
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_folder_that_holds_anything_is_left_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_non_empty_folder_is_left_unchanged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     assert main(["init", str(tmp_path)]) == ExitCode.CONFIGURATION
     assert f"'{tmp_path}' is not empty" in capsys.readouterr().err
@@ -250,7 +250,7 @@ def test_a_folder_that_holds_anything_is_left_as_it_is(tmp_path: Path, capsys: p
     assert capsys.readouterr().err == f"onrig init: '{tmp_path / 'notes.txt'}' cannot be written: File exists\n"
 
 
-def test_a_full_disk_leaves_nothing_in_the_way_of_the_next_attempt(
+def test_a_full_disk_leaves_nothing_that_prevents_the_next_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write, folder = Path.write_text, tmp_path / "my rig"
@@ -279,8 +279,6 @@ def test_a_full_disk_leaves_nothing_in_the_way_of_the_next_attempt(
         ("12", "12"),
     ],
 )
-def test_a_rig_is_named_after_its_folder_as_far_as_the_wire_can_carry_it(
-    folder: str, name: str, tmp_path: Path
-) -> None:
+def test_a_rig_is_named_after_its_folder_as_far_as_the_wire_permits(folder: str, name: str, tmp_path: Path) -> None:
     assert rig_name(tmp_path / folder, "pendulum") == name
     assert load(str(init_folder(tmp_path / folder, "pendulum") / "run.yaml")).rig.name == name

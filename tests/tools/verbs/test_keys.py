@@ -42,9 +42,7 @@ def test_a_second_learner_is_added_and_nothing_else_changes(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["learner", "gone"])
-def test_keys_that_are_there_are_never_overwritten(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_existing_keys_are_never_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     folder = tmp_path / "keys"
     main(["keys", str(folder), "--learner", name])
     if name == "gone":  # the learner's folder has been moved to its machine
@@ -57,7 +55,7 @@ def test_keys_that_are_there_are_never_overwritten(
     assert content(folder) == content_before
 
 
-def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_with_other_contents_is_left_unchanged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "letters").mkdir(mode=0o700)
     (tmp_path / "letters" / "a").write_text("dear")
     assert main(["keys", str(tmp_path / "letters")]) == ExitCode.PREFLIGHT
@@ -66,13 +64,13 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.parametrize("name", ["rig", "../x", ""])
-def test_a_name_that_makes_no_folder_is_refused(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_folder_name_is_refused(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["keys", str(tmp_path / "keys"), "--learner", name]) == ExitCode.CONFIGURATION
     assert "is not a valid name" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failure_on_the_way_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_midway_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def raise_error(*arguments: object, **kwargs: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -81,6 +79,8 @@ def test_a_failure_on_the_way_leaves_nothing(tmp_path: Path, monkeypatch: pytest
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_place_for_the_folder_is_said_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_place_for_the_folder_is_reported_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["keys", str(tmp_path / "no" / "where")]) == ExitCode.CONFIGURATION
     assert capsys.readouterr().err.count("\n") == 1

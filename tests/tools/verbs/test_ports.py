@@ -16,14 +16,14 @@ PICO_PORT = PortFacts(
 )
 
 
-def test_a_machine_without_ports_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_machine_without_ports_is_not_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert show(None, Machine(tmp_path)) == ExitCode.OK
     assert capsys.readouterr().out == "no serial ports\n"
     assert show("-", Machine(tmp_path)) == ExitCode.OK
     assert json.loads(capsys.readouterr().out) == []
 
 
-def test_a_port_is_listed_with_its_holder_and_its_lasting_name(
+def test_a_port_is_listed_with_its_holder_and_its_persistent_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert show(None, make_rig_machine(tmp_path)) == ExitCode.OK
@@ -47,17 +47,17 @@ def test_json_has_the_same_facts(tmp_path: Path, capsys: pytest.CaptureFixture[s
     }
 
 
-def test_an_adapter_without_a_name_is_told_by_its_ids() -> None:
+def test_an_adapter_without_a_name_is_shown_by_its_ids() -> None:
     assert rows([PICO_PORT]) == (("/dev/ttyACM0", "2e8a:0005", "E66", "yes", "nobody", "-"),)
     assert as_data(PICO_PORT)["usb"] == {"vendor": "2e8a", "product": "0005", "serial": "E66", "name": ""}
 
 
-def test_permissions_keep_a_user_from_opening_a_port() -> None:
+def test_missing_permissions_prevent_a_user_from_opening_a_port() -> None:
     assert access_problem(PICO_PORT) is None
     assert access_problem(PICO_PORT._replace(accessible=False)) == "no permission (group dialout)"
 
 
-def test_a_program_that_takes_ports_away_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_that_occupies_ports_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     machine = make_board(tmp_path, {"usr/lib/udev/rules.d/85-brltty.rules": ""})
     assert show(None, machine) == 0
     assert "brltty claims common USB adapters" in capsys.readouterr().out

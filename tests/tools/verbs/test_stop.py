@@ -24,7 +24,7 @@ WAIT_PROGRAM = "import signal, sys; print(flush=True); sys.exit(signal.sigwait({
 
 @pytest.fixture
 def older_supervisor(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[bytes]]:
-    """A supervisor that ends when it gets the signal."""
+    """A supervisor that ends on the signal."""
     Segment.create(tmp_path / "board", 64, "an older board").close()
     code = f"import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.{request.param}]); {WAIT_PROGRAM}"
     with subprocess.Popen([sys.executable, "-c", code.format(request.param)], stdout=subprocess.PIPE) as process:
@@ -37,7 +37,7 @@ def older_supervisor(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator
 @pytest.mark.parametrize(
     ("older_supervisor", "options"), [("SIGTERM", []), ("SIGQUIT", ["--now"])], indirect=["older_supervisor"]
 )
-def test_it_is_stopped_by_a_signal_and_what_nobody_confirms_is_told(
+def test_an_older_run_is_stopped_by_a_signal_and_unconfirmed_safety_is_reported(
     older_supervisor: subprocess.Popen[bytes],
     options: list[str],
     tmp_path: Path,
@@ -52,7 +52,7 @@ def test_it_is_stopped_by_a_signal_and_what_nobody_confirms_is_told(
     assert "actuators unconfirmed" in captured.err
 
 
-def test_it_is_not_resumed_and_not_taken_for_ended(
+def test_an_older_run_is_not_resumed_and_not_reported_as_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Segment.create(tmp_path / "board", 64, "an older board").close()
@@ -67,7 +67,7 @@ class FakeTerminal(io.StringIO):
 
 
 class PausedBoard:
-    """The board of a run that is resumed as soon as it is asked."""
+    """The board of a run that resumes as soon as requested."""
 
     resumed: ClassVar[list[int]] = []
 
@@ -103,7 +103,7 @@ def paused_run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("verb", ["resume", "web"])
-def test_a_run_elsewhere_is_not_taken_for_being_alone(
+def test_a_verb_does_not_pick_a_run_outside_the_working_directory(
     paused_run_folder: Path, capsys: pytest.CaptureFixture[str], verb: str
 ) -> None:
     assert main([verb]) == ExitCode.CONFIGURATION
@@ -121,7 +121,7 @@ def test_a_stop_finds_the_only_run_from_anywhere(paused_run_folder: Path) -> Non
     assert chosen.folder == paused_run_folder
 
 
-def test_a_run_below_is_resumed_without_its_name_only_once_confirmed(
+def test_an_unnamed_run_in_a_subfolder_is_resumed_only_after_confirmation(
     paused_run_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(paused_run_folder.parent)
@@ -138,6 +138,6 @@ def test_a_run_below_is_resumed_without_its_name_only_once_confirmed(
     assert len(PausedBoard.resumed) == 2
 
 
-def test_a_run_that_is_named_needs_no_confirmation(paused_run_folder: Path) -> None:
+def test_a_named_run_needs_no_confirmation(paused_run_folder: Path) -> None:
     assert main(["resume", str(paused_run_folder)]) == ExitCode.OK
     assert PausedBoard.resumed == [1]

@@ -1,4 +1,4 @@
-"""The screen of a run under way, drawn into 80 x 24 characters."""
+"""The screen of a run in progress, drawn into 80 x 24 characters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ rich_console = pytest.importorskip("rich.console")
 
 
 class WatchedRun:
-    """A run, and somebody who watches it."""
+    """A run, and its viewer."""
 
     def __init__(self, tmp_path: Path) -> None:
         self.live = LiveRun(tmp_path / "run", tmp_path / "shm")
@@ -39,7 +39,7 @@ class WatchedRun:
         self.live.__exit__(None, None, None)
 
     def advance(self) -> None:
-        """Two hundred ticks, some with an intervention or a miss, and what else a run tells."""
+        """Two hundred ticks, some with an intervention or a miss, and other reports of a run."""
         rows = records(200, episode=3)
         rows["tick_ns"], rows["lateness_ns"], rows["amplitude"] = 150_000, 60_000, 0.5
         rows["rule"][-3] = Rule.ENVELOPE
@@ -87,7 +87,7 @@ def test_it_fills_the_terminal_and_no_more(watched_run: WatchedRun, size: tuple[
     assert max(map(len, rows)) <= size[0]
 
 
-def test_everything_is_on_a_small_one(watched_run: WatchedRun) -> None:
+def test_everything_fits_on_a_small_terminal(watched_run: WatchedRun) -> None:
     watched_run.advance()
     text = "\n".join(watched_run.screen())
     for expected in (
@@ -119,20 +119,20 @@ def test_without_unicode_it_is_plain(watched_run: WatchedRun) -> None:
     assert all(c.isascii() or c in "│╭╮╰╯─…" for row in inner_rows for c in row)
 
 
-def test_before_anything_happened_there_is_a_screen_too(watched_run: WatchedRun) -> None:
+def test_the_screen_works_before_anything_has_happened(watched_run: WatchedRun) -> None:
     text = "\n".join(watched_run.screen())
     assert "DISCONNECTED" in text
     assert "no step record yet" in text
     assert "none yet" in text
 
 
-def test_a_line_says_what_matters(watched_run: WatchedRun) -> None:
+def test_a_line_summarises_what_matters(watched_run: WatchedRun) -> None:
     watched_run.advance()
     line = one_line(watched_run.watcher.snapshot())
     assert line.startswith("running  episode 3 of 500, tick 200, normalised reward 0.50, policy 7, 60 of ")
 
 
-def test_looking_takes_only_what_is_new(watched_run: WatchedRun) -> None:
+def test_polling_takes_only_what_is_new(watched_run: WatchedRun) -> None:
     watched_run.advance()
     assert len(watched_run.watcher.snapshot().train) == 30
     assert len(watched_run.watcher.snapshot().train) == 30
@@ -141,7 +141,7 @@ def test_looking_takes_only_what_is_new(watched_run: WatchedRun) -> None:
     assert [(e.text, e.level) for e in events] == [("[bold]careful[/]", "warn"), ("stop", "bad")]
 
 
-def test_events_are_told_as_on_the_page_and_counted() -> None:
+def test_events_are_described_as_on_the_page_and_counted() -> None:
     tick = {"rule": "predicted", "missed": 0, "episode": 4, "tick": 9, "count": 2}
     line = event_line(Event(0.0, "tick", tick))
     assert line is not None

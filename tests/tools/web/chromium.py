@@ -46,16 +46,16 @@ Fields = dict[str, object]
 
 
 class BrowserFault(RuntimeError):
-    """The browser said no, or nothing."""
+    """The browser refused, or did not answer."""
 
 
 def find_chromium() -> str | None:
-    """Path of a Chromium on this machine; None where there is none."""
+    """Path of a Chromium on this machine; None if there is none."""
     return next((path for name in _NAMES if (path := shutil.which(name)) is not None), None)
 
 
 class Browser:
-    """One page in a browser of its own; a context that leaves nothing behind."""
+    """One page in its own browser; a context manager that leaves nothing behind."""
 
     def __init__(self, path: str, *, timeout_s: float = 30.0) -> None:
         self._timeout_s = timeout_s
@@ -89,7 +89,7 @@ class Browser:
         self._number = 0
         self._session: str | None = None
         self.problems: list[str] = []
-        """What the page's console complained of."""
+        """Errors on the page's console."""
 
     def __enter__(self) -> Browser:
         try:
@@ -118,7 +118,7 @@ class Browser:
         self._profile.cleanup()
 
     def call(self, method: str, **parameters: object) -> Fields:
-        """Ask for one thing; raises BrowserFault."""
+        """Send one command; raises BrowserFault."""
         number = self._send(method, parameters)
         limit = time.monotonic() + self._timeout_s
         while True:
@@ -149,7 +149,7 @@ class Browser:
         return msgspec.convert(answer["result"], Fields).get("value")
 
     def wait_until(self, expression: str) -> object:
-        """Evaluate until it is true; raises BrowserFault when it stays false.  A page that loads may throw."""
+        """Evaluate until true; raises BrowserFault if it remains false.  A page that is loading may throw."""
         limit = time.monotonic() + self._timeout_s
         while not (value := self.evaluate(f"(() => {{ try {{ return {expression}; }} catch {{ return null; }} }})()")):
             if time.monotonic() > limit:

@@ -1,7 +1,7 @@
 """Screenshots of the live page for the docs: ``python -m tests.tools.web.screenshots OUT``.
 
 Runs the shipped twins in lockstep, waits until they have learned something, opens the page in a headless Chromium,
-and ends each run by the page's own STOP button.
+and ends each run with the page's STOP button.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def main(arguments: list[str]) -> int:
 
 @contextlib.contextmanager
 def _running(config: str) -> Iterator[str]:
-    """A run with its page; gives the page's address."""
+    """A run with its page; yields the page's address."""
     with tempfile.TemporaryDirectory(prefix="onrig-screenshots-") as folder:
         command = [sys.executable, "-m", "onrig.tools.cli", "run", config, "--run-dir", f"{folder}/{config}", "--web"]
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
@@ -82,7 +82,7 @@ def _running(config: str) -> Iterator[str]:
 
 
 def find_address(lines: Iterable[str]) -> str:
-    """Find the page's address in what a run prints."""
+    """Find the page's address in the output of a run."""
     for line in lines:
         match = _URL.search(line)
         if match is not None:
@@ -124,7 +124,7 @@ def _take_screenshots(path: str, url: str, out: Path, config: str, episodes: int
 
 
 def _shrink(file: Path) -> None:
-    """Fewer colours, where Pillow is there: half the bytes, and nobody sees it."""
+    """Reduce the colours if Pillow is installed: half the bytes, without a visible difference."""
     try:
         from PIL import Image
     except ImportError:

@@ -17,7 +17,7 @@ COILS = [0.025, 0.05, 0.075, 0.1]
 
 
 def without_plant_settings(config: RunConfig, *, reset: bool = False) -> RunConfig:
-    """Without what the limits (and the task) say of the plant, on a port."""
+    """Without what the limits (and the task) state about the plant, on a port."""
     task = config.task if reset else msgspec.structs.replace(config.task, reset=None)
     limits = Limits(fallback=SafeOutput())
     return msgspec.structs.replace(config, limits=limits, task=task, device=Device(port=Port("/dev/null")))
@@ -37,7 +37,7 @@ def test_the_shipped_rigs_are_drawn_as_what_they_are() -> None:
     assert magnet_positions(MAGMAN) == COILS
 
 
-def test_coils_are_found_by_the_fallback_the_reset_or_the_twin() -> None:
+def test_coils_are_found_in_the_fallback_the_reset_or_the_twin() -> None:
     fallback_only = msgspec.structs.replace(MAGMAN, limits=msgspec.structs.replace(MAGMAN.limits, predicted=None))
     assert magnet_positions(fallback_only) == COILS
     assert magnet_positions(without_plant_settings(MAGMAN, reset=True)) == COILS
@@ -45,7 +45,7 @@ def test_coils_are_found_by_the_fallback_the_reset_or_the_twin() -> None:
     assert magnet_positions(twin_only) == pytest.approx(COILS)
 
 
-def test_an_angle_that_wraps_is_no_pendulum_unless_somebody_says_so() -> None:
+def test_a_wrapping_angle_is_not_a_pendulum_unless_declared() -> None:
     assert drawing_of(without_plant_settings(PENDULUM)) == {"kind": "bars"}
     assert drawing_of(without_plant_settings(MAGMAN)) == {"kind": "bars"}
     drawing_settings = {"drawing": {"kind": "pendulum", "angle": "angle", "actuator": "voltage"}}
@@ -62,7 +62,7 @@ def test_the_walls_are_those_of_the_task() -> None:
 
 
 @pytest.mark.parametrize("config", [PENDULUM, MAGMAN])
-def test_what_a_page_is_told_of_a_run_is_plain(config: RunConfig, tmp_path: object) -> None:
+def test_the_description_of_a_run_for_a_page_is_plain_data(config: RunConfig, tmp_path: object) -> None:
     facts = about(config, Path("a run"))
     assert msgspec.json.decode(msgspec.json.encode(facts)) is not None
     assert facts["lockstep"] is True
@@ -74,7 +74,7 @@ def test_the_schedule_runs_over_all_episodes() -> None:
     assert (points["amplitude"][0], points["amplitude"][-1]) == (1.0, 0.1)
 
 
-def test_the_page_learns_what_follows_which_target() -> None:
+def test_the_page_is_informed_which_signal_follows_which_target() -> None:
     assert about(PENDULUM, Path("a run"))["followed"] == {}
     targets = "task.targets={ref: {kind: drawn, low: 0, high: 1, observation: velocity}}"
     config = load_run("pendulum", [targets])

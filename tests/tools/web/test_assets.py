@@ -18,13 +18,13 @@ def test_all_files_of_the_page_are_served() -> None:
     assert {f"/{s.name}" for s in SOURCES} | foreign_paths | {"/"} == set(load_assets())
 
 
-def test_the_wheel_takes_them_along() -> None:
+def test_the_wheel_includes_them() -> None:
     package_data = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
     patterns = package_data.get("onrig.tools.web", [])
     assert all(any(s.match(p) for p in patterns) for s in (*SOURCES, *UPLOT.iterdir()))
 
 
-def test_what_others_wrote_comes_with_its_version_its_licence_and_no_wish_for_more() -> None:
+def test_third_party_files_have_a_version_and_a_licence_and_load_nothing_else() -> None:
     script, licence = (UPLOT / "uPlot.iife.min.js").read_text(), (UPLOT / "LICENSE").read_text()
     assert "uPlot (v1.6.32)" in script.splitlines()[0]
     assert licence.startswith("The MIT License")
@@ -35,7 +35,7 @@ def test_what_others_wrote_comes_with_its_version_its_licence_and_no_wish_for_mo
 
 
 @pytest.mark.parametrize("source", [s for s in SOURCES if s.suffix in (".html", ".js", ".css")], ids=lambda s: s.name)
-def test_nothing_comes_from_elsewhere_and_nothing_is_inline(source: Path) -> None:
+def test_nothing_is_loaded_from_elsewhere_and_nothing_is_inline(source: Path) -> None:
     text = source.read_text()
     assert not re.search(r"https?://|[\"'(]//", text)
     assert "innerHTML" not in text
@@ -44,7 +44,7 @@ def test_nothing_comes_from_elsewhere_and_nothing_is_inline(source: Path) -> Non
         assert not re.search(r"\son[a-z]+=|\sstyle=|<style|<script(?![^>]*src=)", text)
 
 
-def test_every_import_and_every_element_that_is_asked_for_is_there() -> None:
+def test_every_requested_import_and_element_exists() -> None:
     names = {s.name for s in SOURCES}
     page = (ROOT / "tools" / "web" / "static" / "index.html").read_text()
     ids = set(re.findall(r'id="([^"]+)"', page))

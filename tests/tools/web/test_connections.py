@@ -4,7 +4,7 @@ from onrig.tools.web import connections as module
 from onrig.tools.web.connections import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS, Hub, Message, Slots, Stage, frame
 
 
-def test_the_oldest_without_a_whole_request_gives_way_then_one_that_does_not_read() -> None:
+def test_the_oldest_connection_without_a_complete_request_is_dropped_first_then_one_that_does_not_read() -> None:
     slots: Slots[int] = Slots()
     for n in range(MAX_CONNECTIONS_PER_ADDRESS):
         slot, evicted = slots.acquire("here", n)
@@ -24,7 +24,7 @@ def test_the_oldest_without_a_whole_request_gives_way_then_one_that_does_not_rea
     assert slots.acquire("here", 99) == (None, None), "all the others watch"
 
 
-def test_an_address_that_has_its_share_takes_nothing_from_others() -> None:
+def test_an_address_at_its_limit_takes_nothing_from_others() -> None:
     slots: Slots[int] = Slots()
     for n in range(MAX_CONNECTIONS):
         slots.acquire(f"10.0.0.{n % 2}", n)
@@ -37,7 +37,7 @@ def test_an_address_that_has_its_share_takes_nothing_from_others() -> None:
     assert evicted.host == "10.0.0.1"
 
 
-def test_a_place_given_back_is_free() -> None:
+def test_a_released_place_is_free() -> None:
     slots: Slots[str] = Slots()
     slot, _ = slots.acquire("here", "a")
     assert slots.find("a") is slot is not None
@@ -46,7 +46,7 @@ def test_a_place_given_back_is_free() -> None:
     assert slots.find("a") is None
 
 
-def test_who_joins_hears_the_story_so_far_and_then_what_happens() -> None:
+def test_a_new_client_receives_the_history_and_then_new_events() -> None:
     hub = Hub()
     watcher = hub.join(lambda: [Message("about", {"a": 1})])
     assert watcher is not None
@@ -58,7 +58,7 @@ def test_who_joins_hears_the_story_so_far_and_then_what_happens() -> None:
     ]
 
 
-def test_there_is_room_for_so_many_and_a_place_that_is_left_is_free_again() -> None:
+def test_the_number_of_places_is_limited_and_a_released_one_is_free_again() -> None:
     hub = Hub(limit=2)
     first_watcher, second_watcher = hub.join(list), hub.join(list)
     assert first_watcher is not None
@@ -68,7 +68,7 @@ def test_there_is_room_for_so_many_and_a_place_that_is_left_is_free_again() -> N
     assert hub.join(list) is not None
 
 
-def test_it_knows_whether_anybody_watches() -> None:
+def test_it_knows_whether_it_has_viewers() -> None:
     hub = Hub()
     watcher = hub.join(list)
     assert watcher is not None
@@ -77,7 +77,7 @@ def test_it_knows_whether_anybody_watches() -> None:
     assert not hub.occupied.is_set()
 
 
-def test_who_cannot_keep_up_is_let_go_and_the_others_go_on() -> None:
+def test_a_client_that_cannot_keep_up_is_dropped_and_the_others_continue() -> None:
     hub = Hub()
     slow_watcher, quick_watcher = hub.join(list), hub.join(list)
     assert slow_watcher is not None
@@ -92,7 +92,7 @@ def test_who_cannot_keep_up_is_let_go_and_the_others_go_on() -> None:
     assert len(received) < 1000
 
 
-def test_at_the_end_everybody_is_told_whoever_comes_late_too() -> None:
+def test_at_the_end_all_clients_are_notified_even_late_ones() -> None:
     hub = Hub()
     early_watcher = hub.join(list)
     hub.end()
@@ -106,7 +106,7 @@ def test_text_from_a_log_cannot_forge_an_event() -> None:
     assert frame(Message("events", "a\n\nevent: ended\ndata: {}")).count(b"\n") == 3
 
 
-def test_where_there_are_too_many_one_that_does_not_read_gives_way() -> None:
+def test_if_there_are_too_many_one_that_does_not_read_is_dropped() -> None:
     hub = Hub(2)
     reading_watcher, stalled_watcher = hub.join(list), hub.join(list)
     assert reading_watcher is not None

@@ -30,7 +30,7 @@ def levels(packed_levels: dict[str, object], name: str) -> NDArray[np.uint8]:
 
 
 @given(n=st.integers(1, 50), seed=st.integers(0, 99))
-def test_positions_come_back_as_they_were(n: int, seed: int) -> None:
+def test_positions_are_decoded_as_encoded(n: int, seed: int) -> None:
     rows = sample(n, seed)
     positions = pack_sample(rows, n)["positions"]
     assert isinstance(positions, list)
@@ -39,7 +39,7 @@ def test_positions_come_back_as_they_were(n: int, seed: int) -> None:
         np.testing.assert_allclose(decoded, rows["observation"][:, i], atol=1 / 8192)
 
 
-def test_positions_far_out_stay_at_the_edge() -> None:
+def test_positions_out_of_range_stay_at_the_edge() -> None:
     rows = sample(2)
     rows["observation"][0] = 1e9, np.nan
     positions = pack_sample(rows, 2)["positions"]
@@ -48,7 +48,7 @@ def test_positions_far_out_stay_at_the_edge() -> None:
 
 
 @pytest.mark.parametrize("name", ["age", "exploration", "td", "reward"])
-def test_colours_rise_with_what_they_show(name: str) -> None:
+def test_colours_increase_with_their_value(name: str) -> None:
     rows = sample(300)
     values_by_colour = {
         "age": -rows["number"],
@@ -60,7 +60,7 @@ def test_colours_rise_with_what_they_show(name: str) -> None:
     assert (np.diff(levels(pack_sample(rows, 300), name)[order].astype(int)) >= 0).all()
 
 
-def test_what_was_not_replayed_yet_has_no_colour() -> None:
+def test_unreplayed_experiences_have_no_colour() -> None:
     rows = sample(20)
     rows["abs_td"][:5] = np.nan
     assert (levels(pack_sample(rows, 20), "td") == UNKNOWN).tolist() == [True] * 5 + [False] * 15

@@ -27,20 +27,20 @@ def status(guard: Guard, headers: dict[str, str], token: str | None = None) -> H
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8089", "localhost:8089", "LOCALHOST:8089", "[::1]:8089", "10.1.2.3:8089"])
-def test_addresses_and_localhost_are_us(host: str) -> None:
+def test_addresses_and_localhost_are_accepted_as_ours(host: str) -> None:
     assert status(Guard(8089, None), {"Host": host}) is None
 
 
 @pytest.mark.parametrize("host", ["", "evil.example:8089", "127.0.0.1", "127.0.0.1:80", "127.0.0.1:8089:1", "a b:8089"])
-def test_another_site_that_resolves_to_us_is_not_us(host: str) -> None:
+def test_another_site_that_resolves_to_our_address_is_not_accepted(host: str) -> None:
     assert status(Guard(8089, None), {"Host": host}) is HTTPStatus.MISDIRECTED_REQUEST
 
 
-def test_a_machine_is_known_by_its_own_names_where_it_is_told_them() -> None:
+def test_a_machine_is_known_by_its_configured_names() -> None:
     assert status(Guard(8089, None, ["Bench.local"]), {"Host": "bench.local:8089"}) is None
 
 
-def test_a_token_is_asked_for_and_taken_from_the_address_or_the_cookie() -> None:
+def test_a_token_is_required_and_accepted_from_the_address_or_the_cookie() -> None:
     guard = Guard(8089, "secret")
     assert status(guard, LOCAL_HEADERS) is HTTPStatus.UNAUTHORIZED
     assert status(guard, LOCAL_HEADERS, "wrong") is HTTPStatus.UNAUTHORIZED
@@ -51,19 +51,19 @@ def test_a_token_is_asked_for_and_taken_from_the_address_or_the_cookie() -> None
 
 
 @given(st.text(max_size=30), st.text(max_size=60))
-def test_no_guess_is_good_and_none_breaks_it(guess: str, cookie: str) -> None:
+def test_no_guess_is_accepted_and_none_causes_an_error(guess: str, cookie: str) -> None:
     guard = Guard(8089, "a token of some length, not guessed")
     assert status(guard, {**LOCAL_HEADERS, "Cookie": cookie}, guess) is HTTPStatus.UNAUTHORIZED
 
 
-def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites() -> None:
+def test_the_cookie_is_inaccessible_to_scripts_and_other_sites() -> None:
     cookie = Guard(8089, "secret").set_cookie
     assert cookie is not None
     assert {"HttpOnly", "SameSite=Strict"} <= set(cookie.split("; "))
     assert Guard(8089, None).set_cookie is None
 
 
-def test_an_order_from_our_own_page_is_taken() -> None:
+def test_an_order_from_our_own_page_is_accepted() -> None:
     assert Guard(8089, None).refuse_command({**ORDER_HEADERS, "Sec-Fetch-Site": "same-origin"}) is None
 
 
@@ -81,11 +81,11 @@ def test_an_order_from_our_own_page_is_taken() -> None:
         {"Sec-Fetch-Site": "same-site"},
     ],
 )
-def test_an_order_from_elsewhere_is_not(changed_headers: dict[str, str]) -> None:
+def test_an_order_from_elsewhere_is_refused(changed_headers: dict[str, str]) -> None:
     assert Guard(8089, None).refuse_command({**ORDER_HEADERS, **changed_headers}) is not None
 
 
-def test_an_order_without_an_origin_is_not_taken() -> None:
+def test_an_order_without_an_origin_is_refused() -> None:
     assert Guard(8089, None).refuse_command({k: v for k, v in ORDER_HEADERS.items() if k != "Origin"}) is not None
 
 
@@ -108,12 +108,12 @@ def test_the_policy_allows_nothing_from_elsewhere_and_nothing_inline() -> None:
         ("[::1]:8089", Address("::1", 8089)),
     ],
 )
-def test_addresses_are_understood(text: str, expected: Address) -> None:
+def test_addresses_are_parsed(text: str, expected: Address) -> None:
     assert parse_address(text) == expected
 
 
 @pytest.mark.parametrize("text", ["0", "65536", "-1", "bench", "bench:", "::1:80", "10.0.0.4", "80.5"])
-def test_what_is_no_address_is_refused_by_name(text: str) -> None:
+def test_an_invalid_address_is_refused_by_name(text: str) -> None:
     with pytest.raises(ValueError, match=r"PORT|brackets"):
         parse_address(text)
 
@@ -122,7 +122,7 @@ def test_what_is_no_address_is_refused_by_name(text: str) -> None:
     ("host", "is_loopback"),
     [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("a", False)],
 )
-def test_only_loopback_goes_without_a_token(host: str, is_loopback: bool) -> None:
+def test_only_loopback_works_without_a_token(host: str, is_loopback: bool) -> None:
     assert Address(host, 80).is_loopback is is_loopback
 
 
@@ -132,7 +132,7 @@ def test_without_a_port_the_next_free_one_is_taken() -> None:
     assert FIRST_PORT <= ports[0] < ports[1]
 
 
-def test_a_port_that_is_taken_is_said_so() -> None:
+def test_a_port_in_use_is_reported() -> None:
     with listen_at(Address("127.0.0.1", 0)) as occupied:
         port = occupied.getsockname()[1]
         with pytest.raises(OSError, match=f"127.0.0.1:{port}.*choose another port"):
@@ -147,6 +147,6 @@ def test_the_url_names_an_address_that_others_can_open() -> None:
     assert "0.0.0.0" not in url
 
 
-def test_tokens_differ_and_are_long() -> None:
+def test_tokens_are_long_and_unique() -> None:
     assert new_token() != new_token()
     assert len(new_token()) >= 32

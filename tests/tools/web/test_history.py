@@ -16,7 +16,7 @@ def row(episode: int, kind: str = "train", score: float = 0.5) -> EpisodeRow:
     return EpisodeRow(episode, kind, 200, -1.0, -0.5, score, 0.25, 2, 1, 9, 0)
 
 
-def test_rows_come_as_the_page_wants_them() -> None:
+def test_rows_are_sent_in_the_form_that_the_page_needs() -> None:
     curve = EpisodeHistory()
     new_points = curve.add([row(1), row(1, "eval", 0.75)])
     assert new_points == [[1, 0, 200, 0.5, 0.25, 2, 1, 9], [1, 1, 200, 0.75, 0.25, 2, 1, 9]]
@@ -48,14 +48,14 @@ def test_it_stays_within_its_limit_and_loses_no_intervention(n: int, limit: int)
     assert [r[0] for r in curve.rows] == sorted(r[0] or 0 for r in curve.rows)
 
 
-def test_merging_is_told_so_that_all_rows_are_sent_anew() -> None:
+def test_merging_is_reported_so_that_all_rows_are_sent_again() -> None:
     curve = EpisodeHistory(4)
     assert curve.add([row(i) for i in range(1, 5)]) is not None
     assert curve.add([row(5)]) is None
     assert curve.merged == 2
 
 
-def test_episodes_that_a_resumed_run_repeats_take_the_place_of_what_was_there() -> None:
+def test_episodes_repeated_by_a_resumed_run_replace_the_earlier_ones() -> None:
     curve = EpisodeHistory()
     both_kinds = [row(n, kind) for n in range(1, 6) for kind in ("train", "eval")]
     curve.add(both_kinds)
@@ -66,7 +66,7 @@ def test_episodes_that_a_resumed_run_repeats_take_the_place_of_what_was_there() 
     assert len(curve.rows) == 4
 
 
-def test_a_curve_that_begins_anew_is_merged_no_more() -> None:
+def test_a_restarted_curve_is_no_longer_merged() -> None:
     curve = EpisodeHistory(4)
     curve.add([row(n) for n in range(1, 7)])
     assert curve.merged == 2
@@ -74,7 +74,7 @@ def test_a_curve_that_begins_anew_is_merged_no_more() -> None:
     assert (curve.merged, len(curve.rows)) == (1, 1)
 
 
-def test_policies_come_with_their_verdicts_and_reasons() -> None:
+def test_policies_are_sent_with_their_verdicts_and_reasons() -> None:
     history = EventHistory()
     items, policies = history.add(
         [
@@ -88,7 +88,7 @@ def test_policies_come_with_their_verdicts_and_reasons() -> None:
     assert history.policies == policies
 
 
-def test_what_happened_several_times_says_so() -> None:
+def test_repeated_events_state_their_number() -> None:
     [item], _ = EventHistory().add([Event(7.0, "warning", {"source": "x", "message": "slow", "count": 3})])
     assert item == {"t": 7.0, "what": "run", "level": "warn", "text": "x: slow (3 times)"}
 
@@ -121,7 +121,7 @@ def beginnings(samples: dict[str, object]) -> list[bool]:
 
 @pytest.mark.parametrize("rate_hz", [20, 200, 1000])
 @pytest.mark.parametrize("chunk_size", [1, 7, 100])
-def test_a_live_rig_is_thinned_to_what_an_eye_can_use(rate_hz: float, chunk_size: int) -> None:
+def test_a_live_rig_is_thinned_to_what_is_visible(rate_hz: float, chunk_size: int) -> None:
     rows, motion = records_at_rate(1000, rate_hz), Motion(PENDULUM)
     live_samples = [motion.live(rows[i : i + chunk_size]) for i in range(0, len(rows), chunk_size)]
     shown_times = [t for samples in live_samples if samples is not None for t in times(samples)]
@@ -130,7 +130,7 @@ def test_a_live_rig_is_thinned_to_what_an_eye_can_use(rate_hz: float, chunk_size
     assert shown_times == sorted(set(shown_times))
 
 
-def test_an_intervention_is_shown_even_where_its_record_is_left_out() -> None:
+def test_an_intervention_is_shown_even_if_its_record_is_left_out() -> None:
     rows = records_at_rate(1000, 1000)
     rows["rule"][130] = Rule.PREDICTED
     samples = Motion(PENDULUM).live(rows)
@@ -138,7 +138,7 @@ def test_an_intervention_is_shown_even_where_its_record_is_left_out() -> None:
     assert samples["rule"].count(Rule.PREDICTED) == 1  # type: ignore[attr-defined]
 
 
-def test_what_is_no_number_is_nothing_to_draw() -> None:
+def test_non_finite_values_are_not_drawn() -> None:
     rows = records_at_rate(2, 20)
     rows["policy"][0] = np.nan
     samples = Motion(PENDULUM).live(rows)
@@ -146,7 +146,7 @@ def test_what_is_no_number_is_nothing_to_draw() -> None:
     assert samples["policy"] == [[None, 0.0]]
 
 
-def test_a_clip_is_the_newest_whole_episode_in_device_time() -> None:
+def test_a_clip_is_the_newest_complete_episode_in_device_time() -> None:
     rows = np.concatenate([episode(20, episode=1), episode(30, episode=2, kind=Kind.EVAL), records(5, episode=3)])
     samples = Motion(PENDULUM).clip(rows)
     assert samples is not None
@@ -160,7 +160,7 @@ def test_a_long_episode_is_thinned_and_keeps_both_ends() -> None:
     assert (times(samples)[0], times(samples)[-1]) == (0.0, 100.0)
 
 
-def test_there_is_no_clip_without_an_episode_that_has_both_ends() -> None:
+def test_without_a_complete_episode_there_is_no_clip() -> None:
     assert Motion(PENDULUM).clip(records(50)) is None
     without_start = episode(20)[5:]
     assert Motion(PENDULUM).clip(without_start) is None
@@ -169,7 +169,7 @@ def test_there_is_no_clip_without_an_episode_that_has_both_ends() -> None:
     assert Motion(PENDULUM).clip(reset_episode) is None
 
 
-def test_what_begins_after_the_last_sample_is_told_with_the_next_call() -> None:
+def test_an_episode_that_begins_after_the_last_sample_is_sent_with_the_next_call() -> None:
     rows = records_at_rate(300, 1000)
     rows["flags"] = 0
     rows["flags"][204] = Flag.FIRST  # of samples 200 and 225
@@ -185,7 +185,7 @@ def test_what_begins_after_the_last_sample_is_told_with_the_next_call() -> None:
     assert beginning_times == [pytest.approx(rows["t_mono_ns"][225] / 1e9)]
 
 
-def test_what_begins_between_two_samples_is_told_with_the_second() -> None:
+def test_an_episode_that_begins_between_two_samples_is_sent_with_the_second() -> None:
     rows = records_at_rate(1000, 1000)
     rows["flags"] = 0
     rows["flags"][131] = Flag.FIRST

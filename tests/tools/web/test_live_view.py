@@ -48,7 +48,7 @@ def count_restarts(folder: Path) -> int:
 
 
 def find_page_process(folder: Path) -> int:
-    """Process id of what serves the page of a run; 0: nobody."""
+    """Process id of the server of a run's page; 0: none."""
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             words = (entry / "cmdline").read_bytes().split(b"\0")
@@ -57,7 +57,7 @@ def find_page_process(folder: Path) -> int:
     return 0
 
 
-def test_the_page_is_there_while_the_context_lasts(folder: Path) -> None:
+def test_the_page_exists_while_the_context_lasts(folder: Path) -> None:
     with live_view(folder, "") as url:
         assert url.startswith("http://127.0.0.1:")
         assert fetch_page_pid(url) == 200
@@ -65,7 +65,7 @@ def test_the_page_is_there_while_the_context_lasts(folder: Path) -> None:
     assert not find_page_process(folder)
 
 
-def test_for_others_the_address_comes_with_a_token(folder: Path) -> None:
+def test_on_other_interfaces_the_address_includes_a_token(folder: Path) -> None:
     port = free_port()
     with live_view(folder, f"0.0.0.0:{port}") as url:
         token = urlsplit(url).query
@@ -75,7 +75,7 @@ def test_for_others_the_address_comes_with_a_token(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", pytest.param("0.0.0.0", marks=pytest.mark.study)])
-def test_a_page_whose_process_is_killed_comes_back_at_the_same_address(folder: Path, host: str) -> None:
+def test_a_page_whose_process_is_killed_returns_at_the_same_address(folder: Path, host: str) -> None:
     port = free_port()
     with live_view(folder, f"{host}:{port}") as url:
         local_url = urlsplit(url)._replace(netloc=f"127.0.0.1:{port}").geturl()
@@ -91,7 +91,7 @@ def test_a_page_whose_process_is_killed_comes_back_at_the_same_address(folder: P
     assert not find_page_process(folder)
 
 
-def test_a_port_that_is_taken_is_told_in_a_line(folder: Path) -> None:
+def test_a_port_in_use_is_reported_in_one_line(folder: Path) -> None:
     with listen_at(Address("127.0.0.1", 0)) as occupied:
         port = occupied.getsockname()[1]
         with pytest.raises(ViewError, match=f"127.0.0.1:{port}") as error, live_view(folder, str(port)):
@@ -99,7 +99,7 @@ def test_a_port_that_is_taken_is_told_in_a_line(folder: Path) -> None:
     assert error.value.code == ExitCode.PREFLIGHT
 
 
-def test_a_run_is_not_begun_where_its_page_cannot_be_served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_does_not_start_if_its_page_cannot_be_served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with listen_at(Address("127.0.0.1", 0)) as occupied:
         port = occupied.getsockname()[1]
         code = main(["run", "pendulum", "--run-dir", str(tmp_path / "run"), "--web", str(port)])
@@ -109,21 +109,19 @@ def test_a_run_is_not_begun_where_its_page_cannot_be_served(tmp_path: Path, caps
 
 
 @pytest.mark.parametrize("address", ["pendulum", "0", "1:2:3"])
-def test_an_address_that_is_none_is_a_usage_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], address: str
-) -> None:
+def test_an_invalid_address_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str], address: str) -> None:
     code = main(["run", "pendulum", "--run-dir", str(tmp_path / "run"), "--web", address])
     assert code == ExitCode.CONFIGURATION
     assert "onrig run: --web: " in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 
-def test_a_folder_that_is_no_run_has_no_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_is_not_a_run_has_no_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["web", str(tmp_path)]) == ExitCode.CONFIGURATION
     assert "is not a run folder" in capsys.readouterr().err
 
 
-def test_the_page_of_a_finished_run_is_served_until_it_is_told_to_stop(folder: Path) -> None:
+def test_the_page_of_a_finished_run_is_served_until_stopped(folder: Path) -> None:
     (folder / "summary.json").write_text('{"exit_reason":"completed"}')
     command = [sys.executable, "-m", "onrig.tools.cli", "web", str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as process:

@@ -1,4 +1,4 @@
-"""The page in a browser, of a run that shows its episodes one after another; left out where there is no Chromium."""
+"""The page in a browser, for a run that shows its episodes one after another; skipped without Chromium."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ FAST_RUN: Final = (
     "task.episode_s=1",
     "learner.updates_per_episode=5",
 )
-"""Too fast to be watched, so the page plays clips, as it does in lockstep; a run in lockstep would keep the browser's
-processor busy."""
+"""Too fast to watch, so the page plays clips, as in lockstep; a run in lockstep would compete with the browser for the
+processor."""
 INK_SCRIPT: Final = """
 (() => { const e = document.getElementById('%s'), c = e.querySelector('canvas') ?? e;
   const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
@@ -61,8 +61,8 @@ FRAMES_SCRIPT: Final = """
   };
   requestAnimationFrame(look);
 }))()"""
-"""In 90 frames and more, until it has moved: the angle as a number, as drawn (hub, bob, target and dial are the circles
-by size), as marked."""
+"""In at least 90 frames, until it has moved: the angle as a number, as drawn (hub, bob, target and dial are the circles
+in order of size), and as marked."""
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine")
 
@@ -176,7 +176,7 @@ CHARTS_SCRIPT: Final = """
 })()"""
 
 
-def test_no_line_runs_through_a_reset_or_a_turn_and_no_band_lies_on_another(
+def test_no_line_crosses_a_reset_or_a_turn_and_no_bands_overlap(
     run: tuple[subprocess.Popen[str], str, Path], browser: Browser
 ) -> None:
     browser.show(run[1], width=1280, height=900, is_dark=True)
@@ -191,7 +191,7 @@ def test_no_line_runs_through_a_reset_or_a_turn_and_no_band_lies_on_another(
     assert all(left >= span_end for (_, span_end), (left, _) in itertools.pairwise(spans))
 
 
-def test_a_time_plot_has_a_cursor_and_a_zoom_and_the_motion_a_pause(
+def test_a_time_plot_has_a_cursor_and_a_zoom_and_the_motion_can_be_paused(
     run: tuple[subprocess.Popen[str], str, Path], browser: Browser
 ) -> None:
     browser.show(run[1], width=1280, height=900, is_dark=True)

@@ -27,7 +27,7 @@ HEADER = "episode,kind,steps,return,mean_reward,normalized,exploration,intervent
 
 @pytest.fixture
 def rigs(monkeypatch: pytest.MonkeyPatch) -> list[Running]:
-    """What runs on this machine, as far as the page is concerned."""
+    """The runs on this machine, as far as the page is concerned."""
     running: list[Running] = []
     monkeypatch.setattr(module, "find_running", lambda folder: next((r for r in running if r.folder == folder), None))
     return running
@@ -53,7 +53,7 @@ def field(data: object, name: str) -> object:
     return data[name]
 
 
-def test_a_run_that_lives_is_told_of_by_its_board_its_records_and_its_files(live_run: LiveRun) -> None:
+def test_a_live_run_is_reported_from_its_board_records_and_files(live_run: LiveRun) -> None:
     producer = Producer(REALTIME, live_run.folder)
     live_run.board[Word.STATE], live_run.board[Word.EPISODE], live_run.board[Word.POLICY] = State.RUNNING, 7, 9
     (live_run.folder / "episodes.csv").write_text(f"{HEADER}\n1,train,200,-1,-0.5,0.5,0.25,0,0,1,0\n")
@@ -77,7 +77,7 @@ def test_a_run_that_lives_is_told_of_by_its_board_its_records_and_its_files(live
     producer.close()
 
 
-def test_the_memory_is_shown_once_it_was_sampled_for_us(live_run: LiveRun) -> None:
+def test_the_memory_is_shown_once_it_has_been_sampled_for_the_page(live_run: LiveRun) -> None:
     import time
 
     producer = Producer(REALTIME, live_run.folder)
@@ -91,7 +91,7 @@ def test_the_memory_is_shown_once_it_was_sampled_for_us(live_run: LiveRun) -> No
     producer.close()
 
 
-def test_no_more_is_shown_than_is_said_to_be_kept_where_the_sample_is_newer_than_the_figures(
+def test_no_more_is_shown_than_the_stated_number_if_the_sample_is_newer_than_the_figures(
     live_run: LiveRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import time
@@ -113,7 +113,7 @@ def test_no_more_is_shown_than_is_said_to_be_kept_where_the_sample_is_newer_than
     producer.close()
 
 
-def test_in_lockstep_an_episode_is_played_at_a_time(tmp_path: Path, rigs: list[Running]) -> None:
+def test_in_lockstep_one_episode_at_a_time_is_played(tmp_path: Path, rigs: list[Running]) -> None:
     with make_live_run(tmp_path, PENDULUM) as run:
         rigs.append(run.running)
         producer = Producer(PENDULUM, run.folder)
@@ -126,7 +126,7 @@ def test_in_lockstep_an_episode_is_played_at_a_time(tmp_path: Path, rigs: list[R
         producer.close()
 
 
-def test_the_end_of_a_run_is_told_with_all_that_came_last(live_run: LiveRun, rigs: list[Running]) -> None:
+def test_the_end_of_a_run_is_reported_with_its_last_data(live_run: LiveRun, rigs: list[Running]) -> None:
     producer = Producer(REALTIME, live_run.folder)
     list(producer.updates(0.0))
     assert producer.running is not None
@@ -141,7 +141,7 @@ def test_the_end_of_a_run_is_told_with_all_that_came_last(live_run: LiveRun, rig
     assert list(producer.final_messages()) == []
 
 
-def test_a_run_that_was_over_before_is_told_as_a_whole(tmp_path: Path, rigs: list[Running]) -> None:
+def test_a_run_that_has_already_ended_is_reported_completely(tmp_path: Path, rigs: list[Running]) -> None:
     (tmp_path / "episodes.csv").write_text(f"{HEADER}\n1,train,200,-1,-0.5,0.5,0.25,0,0,1,0\n")
     (tmp_path / "summary.json").write_text("{}")
     timing = TimingFile(tmp_path / "timing.json", lockstep=True)
@@ -156,7 +156,7 @@ def test_a_run_that_was_over_before_is_told_as_a_whole(tmp_path: Path, rigs: lis
     assert histograms == {"tick": {"first": 80, "counts": [600]}}
 
 
-def test_a_run_that_is_over_plays_the_last_episode_of_its_log(tmp_path: Path, rigs: list[Running]) -> None:
+def test_a_finished_run_plays_the_last_episode_of_its_log(tmp_path: Path, rigs: list[Running]) -> None:
     (tmp_path / "summary.json").write_text("{}")
     (tmp_path / "config.yaml").write_text("rig: pendulum\n")
     log = McapLog(PENDULUM, tmp_path, "s", lambda kind, **fields: None, lambda: None, lambda: 0.0)
@@ -172,7 +172,7 @@ def test_a_run_that_is_over_plays_the_last_episode_of_its_log(tmp_path: Path, ri
     assert "clip" in [m.kind for m in producer.snapshot()], "and to pages that open later"
 
 
-def test_a_page_that_ends_while_the_run_goes_on_says_nothing_of_an_end(live_run: LiveRun) -> None:
+def test_a_page_that_ends_while_the_run_continues_reports_no_end(live_run: LiveRun) -> None:
     producer = Producer(REALTIME, live_run.folder)
     list(producer.updates(0.0))
     assert list(producer.final_messages()) == []
@@ -180,7 +180,7 @@ def test_a_page_that_ends_while_the_run_goes_on_says_nothing_of_an_end(live_run:
     producer.close()
 
 
-def test_a_page_that_opens_after_a_resumption_that_nobody_watched_shows_the_run_alive(
+def test_a_page_opened_after_an_unwatched_resumption_shows_the_run_alive(
     tmp_path: Path, live_run: LiveRun, rigs: list[Running]
 ) -> None:
     producer = Producer(REALTIME, live_run.folder)
@@ -204,7 +204,7 @@ def test_a_page_that_opens_after_a_resumption_that_nobody_watched_shows_the_run_
         producer.close()
 
 
-def test_a_session_that_follows_within_a_look_is_told_anew_to_pages_that_saw_the_one_before(
+def test_a_session_that_follows_within_one_poll_is_reported_to_pages_that_saw_the_previous_one(
     tmp_path: Path, live_run: LiveRun, rigs: list[Running]
 ) -> None:
     producer = Producer(REALTIME, live_run.folder)
@@ -220,17 +220,13 @@ def test_a_session_that_follows_within_a_look_is_told_anew_to_pages_that_saw_the
         producer.close()
 
 
-def test_a_run_that_was_killed_is_over_once_nothing_has_been_seen_of_it_for_a_while(
-    tmp_path: Path, rigs: list[Running]
-) -> None:
+def test_a_killed_run_is_over_once_it_has_shown_no_activity_for_a_while(tmp_path: Path, rigs: list[Running]) -> None:
     producer = Producer(PENDULUM, tmp_path)
     assert data_by_kind(producer.updates(100.0)) == {}, "it may be about to begin"
     assert "ended" in data_by_kind(producer.updates(161.0))
 
 
-def test_a_run_that_is_awaited_is_not_over_because_of_what_an_earlier_one_left(
-    tmp_path: Path, rigs: list[Running]
-) -> None:
+def test_an_awaited_run_is_not_over_because_of_leftovers_of_an_earlier_one(tmp_path: Path, rigs: list[Running]) -> None:
     (tmp_path / "summary.json").write_text("{}")
     producer = Producer(PENDULUM, tmp_path, starting=True)
     assert "ended" not in data_by_kind(producer.updates(0.0))

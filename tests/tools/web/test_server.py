@@ -20,7 +20,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 class ServedPage:
-    """A server on a port of its own, and what it was asked to do."""
+    """A server on its own port, and the requests it received."""
 
     def __init__(self, token: str | None = None, *, is_running: bool = True, max_watchers: int = 8) -> None:
         listening_socket = listen_at(Address("127.0.0.1", 0))
@@ -85,7 +85,7 @@ def test_the_page_and_its_files_are_served_with_a_strict_policy(page_server: Ser
 
 
 @pytest.mark.parametrize("path", ["/../guard.py", "/static/app.js", "/%2e%2e/guard.py", "//etc/passwd", "/api/stop"])
-def test_nothing_else_is_to_be_had(page_server: ServedPage, path: str) -> None:
+def test_nothing_else_is_served(page_server: ServedPage, path: str) -> None:
     assert page_server.request("GET", path)[0] == 404
 
 
@@ -102,7 +102,7 @@ def test_an_answer_to_head_has_no_body(page_server: ServedPage) -> None:
         assert line.makefile("rb").read().endswith(b"\r\n\r\n")
 
 
-def test_the_stream_tells_the_story_so_far_and_what_happens_until_it_ends(page_server: ServedPage) -> None:
+def test_the_stream_sends_the_history_and_new_events_until_it_ends(page_server: ServedPage) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", page_server.port, timeout=60)
     with contextlib.closing(connection):
         connection.request("GET", "/api/stream")
@@ -116,7 +116,7 @@ def test_the_stream_tells_the_story_so_far_and_what_happens_until_it_ends(page_s
         assert response.read() == b"\n"
 
 
-def test_so_many_pages_and_no_more() -> None:
+def test_the_number_of_pages_is_limited() -> None:
     page_server = ServedPage(max_watchers=0)
     assert page_server.request("GET", "/api/stream")[0] == 503
     page_server.close()
@@ -142,7 +142,7 @@ def test_another_site_cannot_press_it(page_server: ServedPage, headers: dict[str
     assert page_server.stop_levels == []
 
 
-def test_two_origins_are_none(page_server: ServedPage) -> None:
+def test_two_origins_count_as_none(page_server: ServedPage) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", page_server.port, timeout=60)
     with contextlib.closing(connection):
         connection.putrequest("POST", "/api/stop")
@@ -158,18 +158,18 @@ def test_two_origins_are_none(page_server: ServedPage) -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"{}", b'{"how":"gently"}', b'{"how":1}', b"[", b"\xff", b'{"how":"now","more":1}', b"x" * 1000]
 )
-def test_an_order_that_is_none_is_refused(page_server: ServedPage, body: bytes) -> None:
+def test_an_invalid_order_is_refused(page_server: ServedPage, body: bytes) -> None:
     assert page_server.order(body) == 400
     assert page_server.stop_levels == []
 
 
-def test_a_run_that_is_over_cannot_be_stopped() -> None:
+def test_a_finished_run_cannot_be_stopped() -> None:
     page_server = ServedPage(is_running=False)
     assert page_server.order(b'{"how":"now"}') == 409
     page_server.close()
 
 
-def test_with_a_token_everything_asks_for_it() -> None:
+def test_with_a_token_every_request_requires_it() -> None:
     page_server = ServedPage("secret")
     for path in ("/", "/app.js", "/api/stream", "/api/surface?policy=3&x=0&y=1", "/?token=wrong"):
         assert page_server.request("GET", path)[0] == 401
@@ -193,11 +193,11 @@ def test_with_a_token_everything_asks_for_it() -> None:
         ("policy=" + "9" * 5000 + "&x=0&y=1", 400),
     ],
 )
-def test_a_surface_is_asked_for_by_numbers(page_server: ServedPage, query: str, status: int) -> None:
+def test_a_surface_is_requested_by_numbers(page_server: ServedPage, query: str, status: int) -> None:
     assert page_server.request("GET", f"/api/surface?{query}")[0] == status
 
 
-def test_a_request_that_is_no_http_is_survived(page_server: ServedPage) -> None:
+def test_a_request_that_is_not_http_is_survived(page_server: ServedPage) -> None:
     import socket
 
     for garbage in (b"\x16\x03\x01\x02\x00", b"GET\r\n\r\n", b"\r\n" * 10):
@@ -210,24 +210,24 @@ def test_a_request_that_is_no_http_is_survived(page_server: ServedPage) -> None:
 
 
 @pytest.mark.parametrize("target", ["http://[::1", "/?" + "&".join(f"a={i}" for i in range(30))])
-def test_an_address_that_is_none_is_answered(page_server: ServedPage, target: str) -> None:
+def test_an_invalid_address_gets_an_answer(page_server: ServedPage, target: str) -> None:
     with socket.create_connection(("127.0.0.1", page_server.port), timeout=60) as line:
         line.sendall(f"GET {target} HTTP/1.1\r\nHost: 127.0.0.1:{page_server.port}\r\n\r\n".encode())
         assert b" 400 " in line.makefile("rb").readline()
 
 
 @pytest.mark.parametrize("first_bytes", [b"", b"POST /api/stop HT"], ids=["idle", "slow"])
-def test_stop_gets_through_however_many_hold_on_to_connections(page_server: ServedPage, first_bytes: bytes) -> None:
+def test_stop_gets_through_however_many_connections_are_held_open(page_server: ServedPage, first_bytes: bytes) -> None:
     with Crowd(TcpEndpoint("127.0.0.1", page_server.port), 200, first=first_bytes) as crowd:
         for _ in range(3):
             crowd.trickle(b"X")
             assert page_server.order(b'{"how":"now"}') == 200
             assert page_server.request("GET", "/app.js")[0] == 200
-        assert 0 < crowd.left() <= MAX_CONNECTIONS_PER_ADDRESS
+        assert 0 < crowd.n_open() <= MAX_CONNECTIONS_PER_ADDRESS
     assert page_server.stop_levels == [2, 2, 2]
 
 
-def test_stop_gets_through_past_those_that_do_not_read(page_server: ServedPage) -> None:
+def test_stop_gets_through_past_clients_that_do_not_read(page_server: ServedPage) -> None:
     with (
         stalled_readers(page_server.port, 40, "/app.js"),
         stalled_readers(page_server.port, 40, "/api/stream"),
@@ -244,7 +244,9 @@ def test_stop_gets_through_past_those_that_do_not_read(page_server: ServedPage) 
     assert page_server.stop_levels == [1, 2]
 
 
-def test_where_everybody_watches_the_next_is_told_so(page_server: ServedPage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_all_places_are_taken_the_next_client_gets_an_error(
+    page_server: ServedPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connections, "MAX_CONNECTIONS_PER_ADDRESS", 2)
     with stalled_readers(page_server.port, 2, "/api/stream") as readers:
         for line in readers.members:
@@ -254,14 +256,14 @@ def test_where_everybody_watches_the_next_is_told_so(page_server: ServedPage, mo
 
 
 @pytest.mark.parametrize("raw_request", sorted(bad_requests(0)))
-def test_whatever_is_no_request_gets_an_answer(page_server: ServedPage, raw_request: str) -> None:
+def test_every_invalid_request_gets_an_answer(page_server: ServedPage, raw_request: str) -> None:
     status = answer(page_server.port, bad_requests(page_server.port)[raw_request]).partition(b"\r\n")[0].split()
     assert status[0] == b"HTTP/1.0"
     assert 400 <= int(status[1]) < 600
     assert page_server.stop_levels == []
 
 
-def test_a_request_that_never_arrives_whole_is_given_up(
+def test_a_request_that_is_never_completed_is_given_up(
     page_server: ServedPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "_TIMEOUT_S", 0.02)

@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_each_cell_is_what_the_policy_does_there(folder: Path) -> None:
+def test_each_cell_is_the_policys_action_there(folder: Path) -> None:
     surface = Surfaces(PENDULUM, folder).of(3, 0, 1)
     assert surface is not None
     packed_levels = surface["levels"]
@@ -37,7 +37,7 @@ def test_each_cell_is_what_the_policy_does_there(folder: Path) -> None:
     np.testing.assert_allclose(levels / 127, expected, atol=0.01)
 
 
-def test_a_surface_is_made_once(folder: Path) -> None:
+def test_a_surface_is_computed_once(folder: Path) -> None:
     surfaces = Surfaces(PENDULUM, folder)
     first_surface = surfaces.of(3, 0, 1)
     (folder / "policies" / "3.onnx").unlink()
@@ -45,11 +45,11 @@ def test_a_surface_is_made_once(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("policy", "x", "y"), [(4, 0, 1), (-1, 0, 1), (3, 0, 0), (3, 0, 2), (3, -1, 0)])
-def test_there_is_none_of_what_is_not_there(folder: Path, policy: int, x: int, y: int) -> None:
+def test_a_missing_policy_has_no_surface(folder: Path, policy: int, x: int, y: int) -> None:
     assert Surfaces(PENDULUM, folder).of(policy, x, y) is None
 
 
-def test_a_file_that_is_no_policy_of_this_rig_has_none(folder: Path) -> None:
+def test_a_file_that_is_not_a_policy_of_this_rig_has_no_surface(folder: Path) -> None:
     assert Surfaces(MAGMAN, folder).of(3, 0, 1) is None
     (folder / "policies" / "5.onnx").write_bytes(b"not a model")
     assert Surfaces(PENDULUM, folder).of(5, 0, 1) is None

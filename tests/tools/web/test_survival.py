@@ -30,13 +30,13 @@ def run(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def page_process_of(run: subprocess.Popen[str]) -> Process:
-    """The process that serves its page."""
+    """The process that serves the page of a run."""
     children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
     (pid,) = [int(p) for p in children if b"onrig.tools.web.process" in Path(f"/proc/{p}/cmdline").read_bytes()]
     return Process(pid)
 
 
-def test_a_run_goes_on_when_its_page_is_killed(run: subprocess.Popen[str], tmp_path: Path) -> None:
+def test_a_run_continues_when_its_page_is_killed(run: subprocess.Popen[str], tmp_path: Path) -> None:
     assert run.stdout is not None
     find_address(run.stdout)
     page = page_process_of(run)

@@ -24,7 +24,7 @@ SIDE = 10
 
 
 class DotEnv(gymnasium.Env[Any, Any]):
-    """A bright dot on a line of pixels, moved left or right; pays for the middle; over after ``end`` steps."""
+    """A bright dot on a line of pixels, moved left or right; rewarded in the middle; over after ``end`` steps."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ if TASK not in registry:
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 1 << 30), capacity=st.integers(1, 60), stack=st.integers(1, 4), ordered=st.booleans())
-def test_a_frame_is_kept_as_long_as_an_experience_or_an_episode_shows_it(
+def test_a_frame_is_kept_as_long_as_an_experience_or_an_episode_uses_it(
     seed: int, capacity: int, stack: int, ordered: bool
 ) -> None:
     rng, episodes = np.random.default_rng(seed), 2
@@ -92,7 +92,7 @@ def test_more_frames_than_numbers_are_refused() -> None:
         FrameStore(4, 20_000_000)
 
 
-def test_an_observation_is_the_last_frames_and_blank_before_the_first() -> None:
+def test_an_observation_consists_of_the_last_frames_and_is_blank_before_the_first() -> None:
     store = FrameStore(SIDE * SIDE, 100)
     world = GymWorld(TASK, [0, 1], [Role.PLANT_TRAIN], image=Image((SIDE, SIDE), 3), store=store)
     everyone = np.ones((2, 1), np.bool_)
@@ -120,7 +120,7 @@ def _run(strategy: str = "FIFO[PropPER+IS]", **changes: Any) -> StepRun:
 
 
 @pytest.mark.parametrize("strategy", ["FIFO[PropPER+IS]", "Resv[Uniform]", "FIFO[ERO]", "FIFO[NERS]"])
-def test_a_trial_with_images_is_the_same_alone_and_beside_others(strategy: str) -> None:
+def test_a_trial_with_images_is_the_same_alone_and_among_others(strategy: str) -> None:
     joint, single = world_trials(_run(strategy), [5, 6]), world_trials(_run(strategy), [6])
     for _ in range(2):
         scores = joint.advance(), single.advance()
@@ -146,7 +146,7 @@ def test_trials_with_continuous_actions_learn_from_images(name: str) -> None:
     assert "which ddpg does not expect: use redq, sac, td3 with images.size [10, 10]" in problem[1]
 
 
-def test_images_and_algorithms_that_do_not_fit_are_refused() -> None:
+def test_images_and_incompatible_algorithms_are_refused() -> None:
     assert not world_problems(_run())
     (size_problem,) = world_problems(_run(rainbow={"images": {"size": [SIDE, SIDE + 1]}}))
     assert size_problem == (
@@ -176,7 +176,7 @@ def test_the_bytes_of_frames_count_as_memory(monkeypatch: pytest.MonkeyPatch) ->
     assert path == "selection.capacity"
 
 
-def test_a_game_goes_on_after_a_lost_life() -> None:
+def test_a_game_continues_after_a_lost_life() -> None:
     pytest.importorskip("ale_py")
     pytest.importorskip("cv2")
     world = GymWorld("BreakoutNoFrameskip-v4", [0], [Role.PLANT_TRAIN, Role.PLANT_EVAL], image=Image((84, 84), 4))

@@ -14,7 +14,7 @@ from onrig.runtime.random_streams import Role
 
 
 class CountingEnv(gymnasium.Env[Any, Any]):
-    """Observes the number of its steps and a number from its seed; pays the native action; over at ``end`` steps."""
+    """Observes its number of steps and a number from its seed; rewards the native action; over at ``end`` steps."""
 
     def __init__(self, end: int = 4, low: float = -3.0, high: float = 1.0) -> None:
         self.observation_space = Box(-np.inf, np.inf, (2,), np.float64)
@@ -46,7 +46,7 @@ def _world(seeds: list[int], actors: int = 1, **options: object) -> GymWorld:
     return GymWorld(TASK, seeds, [Role.PLANT_TRAIN] * actors, horizon=horizon, options=options)
 
 
-def test_actions_are_mapped_from_one_on_either_side_onto_the_box() -> None:
+def test_actions_are_mapped_from_plus_minus_one_onto_the_box() -> None:
     world, everyone = _world([0, 1, 2, 3]), np.ones((4, 1), np.bool_)
     world.begin(everyone)
     result = world.step(np.array([-1.0, 0.0, 1.0, 7.0]).reshape(4, 1, 1), everyone)
@@ -55,7 +55,7 @@ def test_actions_are_mapped_from_one_on_either_side_onto_the_box() -> None:
         world.step(np.full((4, 1, 1), np.nan), everyone)
 
 
-def test_discrete_actions_may_begin_anywhere() -> None:
+def test_discrete_actions_may_start_at_any_number() -> None:
     world = GymWorld("tests/Odd-v0", [0, 0], [Role.PLANT_TRAIN], options={"action": Discrete(3, start=-1)})
     assert world._to_task_actions(np.array([[-1.0], [0.0], [1.0]])) == [-1, 0, 1]
 
@@ -80,13 +80,13 @@ def test_a_terminal_state_is_not_a_time_limit(horizon: int | None, end: int, end
     last_step = {"terminated": 4, "truncated": 6, "both": 4}[ending]
     for k in range(1, last_step + 1):
         result = world.step(np.zeros((1, 1, 1)), everyone)
-        assert result.observation[0, 0, 0] == k  # the last one too: the state that the episode ended in
+        assert result.observation[0, 0, 0] == k  # including the last one: the state in which the episode ended
         assert result.terminated.any() == (k == last_step and ending != "truncated")
         assert result.truncated.any() == (k == last_step and ending == "truncated")
     assert world.begin(everyone)[0, 0, 0] == 0.0
 
 
-def test_what_an_actor_meets_depends_on_nothing_beside_it() -> None:
+def test_an_actors_environment_does_not_depend_on_the_others() -> None:
     joint, single = _world([3, 8], actors=2), _world([8], actors=2)
     everyone = joint.begin(np.ones((2, 2), np.bool_))
     # The other trial begins several episodes in between.
@@ -100,7 +100,7 @@ def test_what_an_actor_meets_depends_on_nothing_beside_it() -> None:
     assert len({float(v) for v in (single_observation[0, 1, 1], joint.begin(second_actor)[1, 1, 1])}) == 2
 
 
-def test_actors_that_do_not_step_stay_where_they_are() -> None:
+def test_actors_that_do_not_step_do_not_move() -> None:
     world = _world([0, 1])
     world.begin(np.ones((2, 1), np.bool_))
     result = world.step(np.ones((2, 1, 1)), np.array([[False], [True]]))
@@ -108,7 +108,7 @@ def test_actors_that_do_not_step_stay_where_they_are() -> None:
     assert result.reward[:, 0].tolist() == [0.0, 1.0]
 
 
-def test_a_return_is_of_one_episode_of_each_actor() -> None:
+def test_a_return_covers_one_episode_of_each_actor() -> None:
     world = _world([0, 1], actors=3)
     returns = episode_returns(world, (2, 3), lambda observation: np.ones((2, 3, 1)))
     assert (returns == 4.0).all()
@@ -143,12 +143,12 @@ def _spaces(task: str, horizon: int | None, options: dict[str, object]) -> Space
         ("tests/Odd-v0", {"observation": Box(-1.0, 1.0, (0,))}, "0 observations and 1 actions"),
     ],
 )
-def test_what_no_world_can_be_made_of_is_refused(task: str, options: dict[str, object], message: str) -> None:
+def test_an_invalid_world_is_refused(task: str, options: dict[str, object], message: str) -> None:
     with pytest.raises(NoSuchTask, match=message):
         _spaces(task, None, options)
 
 
-def test_a_task_that_is_not_installed_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_task_is_reported_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     def make(*_: object, **__: object) -> None:
         raise gymnasium.error.DependencyNotInstalled("MuJoCo is not installed")
 
@@ -157,7 +157,7 @@ def test_a_task_that_is_not_installed_says_what_to_install(monkeypatch: pytest.M
         _spaces("Hopper-v4", None, {})
 
 
-def test_twins_are_tasks_too() -> None:
+def test_twins_can_be_used_as_tasks() -> None:
     assert _spaces("onrig/PendulumTwin-v0", None, {}) == Spaces(n=2, m=1, levels=None, horizon=200)
 
 
@@ -165,7 +165,7 @@ def test_twins_are_tasks_too() -> None:
     ("task", "n", "m", "horizon"),
     [("InvertedDoublePendulum-v4", 11, 1, 200), ("LunarLanderContinuous-v3", 8, 2, 1000)],
 )
-def test_tasks_of_the_extra(task: str, n: int, m: int, horizon: int) -> None:
+def test_the_tasks_of_the_extra_are_available(task: str, n: int, m: int, horizon: int) -> None:
     for library in ("mujoco", "imageio") if task.startswith("Inverted") else ("Box2D",):
         pytest.importorskip(library)
     assert _spaces(task, horizon, {}) == Spaces(n, m, None, horizon)

@@ -61,7 +61,7 @@ def _observe(world: PlantWorld, actions: NDArray[np.float64]) -> NDArray[np.floa
     return np.array([world.step(action[:, None], everyone).observation[:, 0] for action in actions])
 
 
-def test_an_actor_s_noise_is_that_of_its_role_and_episode_whoever_is_beside_it() -> None:
+def test_an_actors_noise_depends_only_on_its_role_and_episode() -> None:
     config = load_plant_run("pendulum", PlantOptions(set={"task.episode_s": 0.4, **NOISE}))
     roles = [Role.PLANT_TRAIN, Role.PLANT_EVAL]
     joint = PlantWorld(config, [4, 9], roles)
@@ -88,7 +88,7 @@ def test_an_actor_s_noise_is_that_of_its_role_and_episode_whoever_is_beside_it()
 
 
 @pytest.mark.parametrize("name", ["pendulum", "pendulum-hidden", "magman"])
-def test_with_counts_it_is_the_twin_behind_its_protocol(name: str) -> None:
+def test_with_counts_the_world_equals_the_twin_behind_its_protocol(name: str) -> None:
     config = load_plant_run(name, PlantOptions())
     assert config.device.twin is not None
     env = TwinEnv(config.rig, config.task, config.device.twin, config.rate_hz)
@@ -108,7 +108,7 @@ def test_with_counts_it_is_the_twin_behind_its_protocol(name: str) -> None:
     assert n_different > 1e-5
 
 
-def test_what_noise_makes_of_a_sensor_is_a_count_as_well() -> None:
+def test_a_noisy_sensor_value_is_also_rounded_to_counts() -> None:
     config = load_plant_run("pendulum", PlantOptions(set=NOISE))
     world = PlantWorld(config, [0, 1], [Role.PLANT_TRAIN], options=PlantOptions(counts=True))
     everyone = _all_actors(world, 2)
@@ -121,7 +121,7 @@ def test_what_noise_makes_of_a_sensor_is_a_count_as_well() -> None:
         np.testing.assert_allclose(counts, np.rint(counts), atol=1e-2)
 
 
-def test_each_trial_has_a_plant_of_its_own() -> None:
+def test_each_trial_has_its_own_plant() -> None:
     actions = np.random.default_rng(1).uniform(-1.0, 1.0, (15, 3, 1))
     lengths = np.array([0.03, 0.042, 0.05])
     joint = _observe(_world([1, 2, 3], plant=Pendulum().varied({"length": lengths})), actions)
@@ -131,7 +131,7 @@ def test_each_trial_has_a_plant_of_its_own() -> None:
     assert (joint[-1, 0] != joint[-1, 2]).all()
 
 
-def test_each_actor_has_a_plant_of_its_own() -> None:
+def test_each_actor_has_its_own_plant() -> None:
     world = _world([1, 2], plant=Pendulum().varied({"length": np.array([0.03, 0.03, 0.05, 0.05])}), actors=2)
     everyone = _all_actors(world, 2, 2)
     world.begin(everyone)
@@ -146,7 +146,7 @@ def test_a_command_reaches_the_plant_after_its_delay() -> None:
     late_observations = _observe(_world([0], plant=Pendulum(delay_s=2 * PERIOD_S)), actions)
     assert late_observations == pytest.approx(_observe(_world([0]), shifted_actions), abs=1e-6)
 
-    # A quarter of a period: the command before holds for that long.
+    # A quarter of a period: the previous command is in force for that long.
     plant = Pendulum(delay_s=0.25 * PERIOD_S)
     observation = _observe(_world([0], plant=plant), actions)
     state: tuple[float, ...] = (0.0, 0.0)
@@ -164,7 +164,7 @@ NO_LIMITS: dict[str, object] = {
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.5 * PERIOD_S])
-def test_imperfections_and_errors_of_sensors_are_the_twin_s(delay_s: float) -> None:
+def test_imperfections_and_sensor_errors_equal_the_twins(delay_s: float) -> None:
     imperfections = {"backlash": 0.8, "dead_band": 0.1, "saturation": 2.0, "dry_friction": 0.5, "delay_s": delay_s}
     settings = {**NO_LIMITS, **{f"device.twin.plant.{name}": value for name, value in imperfections.items()}}
     options = PlantOptions(set=settings, counts=True)
@@ -176,11 +176,11 @@ def test_imperfections_and_errors_of_sensors_are_the_twin_s(delay_s: float) -> N
         np.testing.assert_allclose(world.begin(single_actor)[0, 0], env.reset(seed=0)[0], rtol=0.0, atol=1e-6)
         for action in np.random.default_rng(1).uniform(-1.0, 1.0, (40, 1)):
             result, observation = world.step(action[None, None], single_actor), env.step(action.astype(np.float32))[0]
-            # Around a switch within a period trials take more steps of integration than the twin: a count at times.
+            # Around a switch within a period trials take more integration steps than the twin: a count at times.
             np.testing.assert_allclose(result.observation[0, 0], observation, rtol=0.0, atol=1e-3 if delay_s else 1e-6)
 
 
-def test_trials_may_differ_in_their_backlash() -> None:
+def test_trials_may_differ_in_backlash() -> None:
     actions = np.random.default_rng(3).uniform(-1.0, 1.0, (20, 2, 1))
     widths = np.array([0.0, 1.2])
     joint = _observe(_world([1, 2], plant=Pendulum().varied({"backlash": widths})), actions)
@@ -190,13 +190,13 @@ def test_trials_may_differ_in_their_backlash() -> None:
     assert (joint[:, 1] == single[:, 0]).all()
 
 
-def test_a_command_that_takes_longer_than_an_episode_never_arrives() -> None:
+def test_a_command_delayed_beyond_an_episode_never_arrives() -> None:
     actions = np.random.default_rng(4).uniform(-1.0, 1.0, (12, 1, 1))
     never_acting = _observe(_world([0], plant=Pendulum(delay_s=1e9 * PERIOD_S)), actions)
     assert (never_acting == _observe(_world([0]), np.zeros((12, 1, 1)))).all()
 
 
-def test_trials_may_differ_in_their_delay() -> None:
+def test_trials_may_differ_in_delay() -> None:
     actions = np.random.default_rng(3).uniform(-1.0, 1.0, (12, 3, 1))
     delays = np.array([0.0, 0.005, 0.05])
     joint = _observe(_world([1, 2, 3], plant=Pendulum().varied({"delay_s": delays})), actions)
@@ -205,7 +205,7 @@ def test_trials_may_differ_in_their_delay() -> None:
         assert single[:, 0] == pytest.approx(joint[:, trial], abs=1e-6)
 
 
-def test_an_episode_ends_where_it_leaves_its_bounds() -> None:
+def test_an_episode_ends_when_it_leaves_its_bounds() -> None:
     world = _world([0, 1], STRICT_LIMITS, ends_outside=True)
     everyone = _all_actors(world, 2)
     world.begin(everyone)
@@ -217,7 +217,7 @@ def test_an_episode_ends_where_it_leaves_its_bounds() -> None:
     assert result.truncated[1, 0]
 
 
-def test_the_shield_acts_and_the_experience_has_what_it_let_through() -> None:
+def test_the_shield_acts_and_the_experience_holds_the_applied_action() -> None:
     world = _world([0, 1], STRICT_LIMITS, shield=True)
     everyone = _all_actors(world, 2)
     world.begin(everyone)
@@ -232,7 +232,7 @@ def test_the_shield_acts_and_the_experience_has_what_it_let_through() -> None:
     assert (applied_actions[has_intervened[:, 0], 0] < 1.0).all()
 
 
-def test_the_shield_measures_rates_from_the_command_and_not_from_what_noise_made_of_it() -> None:
+def test_the_shield_measures_rates_from_the_command_and_not_from_the_noisy_value() -> None:
     world = _world([0], {"limits.rate_per_s": {"voltage": 15.0}, "device.twin.actuator_noise": 0.3}, shield=True)
     everyone = _all_actors(world, 1)
     world.begin(everyone)
@@ -240,7 +240,7 @@ def test_the_shield_measures_rates_from_the_command_and_not_from_what_noise_made
     assert world.step(np.ones((1, 1, 1)), everyone).intervened.all()
 
 
-def test_a_trip_counts_once_however_long_the_state_stays_outside() -> None:
+def test_a_trip_counts_once_however_long_the_state_remains_outside() -> None:
     falling_start: dict[str, object] = {
         "task.start.angle": 1.57,
         "task.start.velocity": -0.7,
@@ -282,7 +282,7 @@ def test_trials_count_trips_and_learn_from_the_applied_action() -> None:
     assert not overrides.all()
 
 
-def test_another_world_may_take_its_place() -> None:
+def test_another_world_can_be_substituted() -> None:
     run = msgspec.convert(
         {
             "world": "plant:pendulum",
@@ -313,7 +313,7 @@ def test_another_world_may_take_its_place() -> None:
         ("plant:pendulum", {"set": ESTIMATED_OBSERVATIONS, "counts": True}, "observation 'velocity' is estimated"),
     ],
 )
-def test_what_no_world_can_be_made_of_is_refused(world: str, options: dict[str, object], message: str) -> None:
+def test_an_invalid_world_is_refused(world: str, options: dict[str, object], message: str) -> None:
     with pytest.raises(NoSuchTask, match=message):
         spaces_of_world(StepRun(world, 10, options=options))
 
@@ -359,7 +359,7 @@ SMOOTH_LIMITS: dict[str, object] = {
 }
 
 
-def test_terms_and_ends_are_those_of_the_twin_s_environment() -> None:
+def test_terms_and_terminations_equal_those_of_the_twins_environment() -> None:
     terminations: dict[str, object] = {
         "task.reward.terms": {**SMOOTH_LIMITS, "end": {"kind": "terminal", "reward": -4.0}},
         "task.terminations": {"fast": {"kind": "expression", "value": "abs(velocity) > 1", "reward": -100.0}},
@@ -383,7 +383,7 @@ def test_terms_and_ends_are_those_of_the_twin_s_environment() -> None:
         assert reward < -100.0
 
 
-def test_complete_episodes_and_single_steps_pay_the_same() -> None:
+def test_complete_episodes_and_single_steps_earn_the_same() -> None:
     config = load_plant_run("pendulum", PlantOptions(set={"task.episode_s": 0.4, "task.reward.terms": SMOOTH_LIMITS}))
     worlds = [PlantWorld(config, [1, 2], [Role.PLANT_TRAIN], fixed_length=fixed) for fixed in (False, True)]
     for episode in np.random.default_rng(0).uniform(-1.0, 1.0, (2, 20, 2, 1, 1)):
@@ -393,7 +393,7 @@ def test_complete_episodes_and_single_steps_pay_the_same() -> None:
         assert np.array(rewards[0]).tolist() == np.array(rewards[1]).tolist()
 
 
-def test_evaluations_count_the_steps_that_a_termination_cuts_off() -> None:
+def test_evaluations_count_the_steps_cut_off_by_a_termination() -> None:
     settings: dict[str, object] = {"task.episode_s": 0.4, "task.terminate": {"velocity": [-1.0, 1.0]}, "limits": {}}
     rewards = []
     for counts_cut_off in (False, True):

@@ -25,7 +25,7 @@ def _report_errors(keeper: ByEpisode, slots: list[int], values: list[float]) -> 
 
 
 @pytest.mark.parametrize("kind", KEEPERS)
-def test_until_the_learner_has_spoken_the_oldest_goes_step_by_step_as_in_fifo(kind: type[ByEpisode]) -> None:
+def test_until_the_learner_reports_the_oldest_step_is_dropped_first_as_in_fifo(kind: type[ByEpisode]) -> None:
     keeper, fifo = kind(20, RNG), Fifo(20, RNG)
     for episode, steps in enumerate([5, 9, 1, 1, 13, 20, 47, 3, 3, 8, 30, 2]):
         assert _offer_episode(keeper, episode, steps) == _offer_episode(fifo, episode, steps)
@@ -39,7 +39,7 @@ def test_until_the_learner_has_spoken_the_oldest_goes_step_by_step_as_in_fifo(ki
         (MinError, [[1, 1, 1, 1], [0.5, 0.5, 0.5], [0.9, 0.1, 0.1, 0.6]]),
     ],
 )
-def test_the_whole_episode_with_the_extreme_mean_goes_first_step_first(
+def test_the_episode_with_the_extreme_mean_is_dropped_first_from_its_first_step(
     kind: type[ByEpisode], values: list[list[float]]
 ) -> None:
     keeper = kind(11, RNG)
@@ -59,7 +59,7 @@ def test_an_episode_longer_than_the_memory_loses_its_own_first_steps(kind: type[
     assert _offer_episode(keeper, 2, 4) == [3, 0, 1, 2]
 
 
-def test_an_episode_with_steps_that_were_not_replayed_stays_before_one_that_was() -> None:
+def test_an_episode_with_unreplayed_steps_is_kept_before_a_replayed_one() -> None:
     keeper = MinError(7, RNG)
     old, new = _offer_episode(keeper, 1, 3), _offer_episode(keeper, 2, 3)
     _offer_episode(keeper, 3, 1)
@@ -68,7 +68,7 @@ def test_an_episode_with_steps_that_were_not_replayed_stays_before_one_that_was(
 
 
 @pytest.mark.parametrize("kind", [MaxKLDiv, MinError])
-def test_what_a_diverged_learner_said_leaves_no_trace(kind: type[ByEpisode]) -> None:
+def test_feedback_of_a_diverged_learner_leaves_no_trace(kind: type[ByEpisode]) -> None:
     keeper, other = kind(40, RNG), kind(40, RNG)
     for episode in range(5):
         assert _offer_episode(keeper, episode, 8) == _offer_episode(other, episode, 8)
@@ -81,7 +81,7 @@ def test_what_a_diverged_learner_said_leaves_no_trace(kind: type[ByEpisode]) -> 
     assert _offer_episode(keeper, 9, 40) == _offer_episode(other, 9, 40)
 
 
-def test_a_value_of_an_episode_that_is_going_changes_nothing_and_one_that_is_no_number_is_refused() -> None:
+def test_a_value_of_an_open_episode_changes_nothing_and_a_non_finite_one_is_refused() -> None:
     keeper = FarPolFrac(6, RNG)
     _offer_episode(keeper, 1, 3)
     _offer_episode(keeper, 2, 3)
@@ -99,7 +99,7 @@ def test_a_value_of_an_episode_that_is_going_changes_nothing_and_one_that_is_no_
     lengths=st.lists(st.integers(1, 12), min_size=1, max_size=14),
     seed=st.integers(0, 1000),
 )
-def test_any_course_forgets_what_a_plain_list_of_episodes_forgets(
+def test_any_sequence_drops_the_same_as_a_plain_list_of_episodes(
     kind: type[ByEpisode], capacity: int, lengths: list[int], seed: int
 ) -> None:
     keeper, rng = kind(capacity, RNG), np.random.default_rng(seed)

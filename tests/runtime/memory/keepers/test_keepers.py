@@ -39,7 +39,7 @@ def test_fifo_overwrites_the_oldest() -> None:
     assert [_offer(keeper, 0.0) for _ in range(8)] == [0, 1, 2, 0, 1, 2, 0, 1]
 
 
-def test_full_refuses_and_counts_what_it_cannot_hold() -> None:
+def test_full_refuses_and_counts_what_does_not_fit() -> None:
     keeper = _keeper("FULL", 3)
     assert [_offer(keeper, 0.0) for _ in range(5)] == [0, 1, 2, REJECTED, REJECTED]
     assert keeper.n_rejected == 2
@@ -48,7 +48,7 @@ def test_full_refuses_and_counts_what_it_cannot_hold() -> None:
 @pytest.mark.parametrize("alpha", [0.0, 1.0, 1.2])
 @pytest.mark.parametrize("capacity", [7, 1000, 10_000])
 @pytest.mark.parametrize("retention", ["Expl", "TDE"])
-def test_victims_follow_the_rank_law(retention: str, capacity: int, alpha: float) -> None:
+def test_victims_follow_the_rank_distribution(retention: str, capacity: int, alpha: float) -> None:
     keeper = _keeper(f"{retention}({alpha})", capacity, seed=capacity)
     keys = np.random.default_rng(1).permutation(capacity).astype(np.float32) + 1
     for key in keys.tolist():
@@ -56,7 +56,7 @@ def test_victims_follow_the_rank_law(retention: str, capacity: int, alpha: float
     keeper.on_feedback(Signal.TD_ERROR, np.arange(capacity), keys)
     counts = np.zeros(capacity, np.int64)
     for _ in range(10_000):
-        # What comes has the key of what goes, so that ranks stay what they are.
+        # A new experience has the key of the one it replaces, so that ranks do not change.
         slot = keeper.place()
         key = keys[slot]
         counts[int(key) - 1] += 1
@@ -66,7 +66,7 @@ def test_victims_follow_the_rank_law(retention: str, capacity: int, alpha: float
     assert follows_distribution(counts, np.arange(1.0, capacity + 1) ** -alpha)
 
 
-def test_ties_go_oldest_first_and_the_unseen_last() -> None:
+def test_ties_are_dropped_oldest_first_and_unseen_experiences_last() -> None:
     expl = Exploration(4, np.random.default_rng(0), 60.0)  # rank 1, practically always
     for _ in range(4):
         _offer(expl, 0.5)
@@ -86,7 +86,7 @@ def test_the_last_error_of_a_slot_counts() -> None:
     assert [tde.place() for _ in range(3)] == [1, 2, 0]
 
 
-def test_an_error_that_is_no_number_changes_nothing() -> None:
+def test_a_non_finite_error_changes_nothing() -> None:
     tde = TdError(3, np.random.default_rng(0), 60.0)
     for _ in range(3):
         _offer(tde, 0.0)
@@ -96,7 +96,7 @@ def test_an_error_that_is_no_number_changes_nothing() -> None:
     assert np.array_equal(tde.state()["keys"], keys_before)
 
 
-def test_exploration_that_is_no_number_speaks_for_nothing() -> None:
+def test_a_non_finite_exploration_has_no_weight() -> None:
     expl = Exploration(3, np.random.default_rng(0), 60.0)
     for value in (0.1, float("nan"), 0.2):
         _offer(expl, value)
@@ -115,7 +115,7 @@ def test_every_offer_is_in_the_reservoir_with_probability_c_over_i() -> None:
                 memory[slot] = i
         n_kept[memory] += 1
     p = capacity / offers
-    # Drawn without replacement, so the counts vary less than independent ones by (1 - p) n / (n - 1).
+    # Drawn without replacement: the variance of the counts is (1 - p) n / (n - 1) times that of independent ones.
     statistic = float(((n_kept - replications * p) ** 2).sum() / (replications * p * (1 - p))) * (offers - 1) / offers
     assert abs(statistic - (offers - 1)) < 4.5 * np.sqrt(2 * (offers - 1))
 
@@ -195,7 +195,7 @@ def test_a_state_of_another_keeper_is_refused() -> None:
     keys=st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0, 7.0]), min_size=1, max_size=80),
     seed=st.integers(0, 100),
 )
-def test_any_stream_evicts_what_a_naive_list_evicts(
+def test_any_stream_evicts_the_same_as_a_naive_list(
     capacity: int, kind: str, alpha: float, keys: list[float], seed: int
 ) -> None:
     keeper = _keeper(f"{kind}({alpha})", capacity, seed)
@@ -228,7 +228,7 @@ def test_keepers_stay_within_their_stated_overhead(retention: str) -> None:
 
 
 @pytest.mark.parametrize("retention", RETENTIONS)
-def test_an_episode_placed_at_once_takes_the_slots_that_it_takes_one_by_one(retention: str) -> None:
+def test_a_complete_episode_takes_the_same_slots_as_its_single_steps(retention: str) -> None:
     batched, single = (_keeper(retention, 17, seed=3) for _ in range(2))
     for episode, length in enumerate((5, 0, 30, 1, 17)):
         exploration = np.linspace(0.0, 1.0, length)

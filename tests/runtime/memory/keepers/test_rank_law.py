@@ -10,7 +10,7 @@ from tests.runtime.replay.chi_square import follows_distribution
 
 @pytest.mark.parametrize("alpha", [0.0, 0.7, 1.0, 1.0 + 1e-9, 1.2, 3.0])
 @pytest.mark.parametrize("n", [2, 7, 1000, 10_000])
-def test_ranks_follow_the_law(n: int, alpha: float) -> None:
+def test_ranks_follow_the_distribution(n: int, alpha: float) -> None:
     distribution = RankDistribution(n, alpha)
     uniform = Uniforms(np.random.default_rng([n, int(10 * alpha)])).next
     ranks = np.array([distribution.draw(uniform) for _ in range(20_000)])
@@ -28,6 +28,6 @@ def test_the_ends_of_the_unit_interval_give_ranks() -> None:
 
 
 @pytest.mark.parametrize(("n", "alpha"), [(0, 1.0), (5, -0.1), (5, float("nan")), (5, float("inf"))])
-def test_no_law_is_refused(n: int, alpha: float) -> None:
+def test_an_invalid_distribution_is_refused(n: int, alpha: float) -> None:
     with pytest.raises(ValueError, match="expected at least one rank and a finite exponent"):
         RankDistribution(n, alpha)

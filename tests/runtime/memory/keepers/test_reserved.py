@@ -32,7 +32,7 @@ def _offer_many(keeper: Keeper, count: int, seed: int = 3) -> list[int]:
 
 
 @EACH_RETENTION
-def test_behind_the_reserved_slots_a_keeper_decides_as_it_does_alone(retention: str) -> None:
+def test_behind_the_reserved_slots_a_keeper_decides_as_without_them(retention: str) -> None:
     keeper, unreserved = _keeper(retention), _keeper(retention, n_reserved=0)
     assert _offer_many(keeper, RESERVED) == list(range(RESERVED))
     for round_index in range(3):
@@ -63,7 +63,7 @@ def test_a_restored_keeper_decides_the_same_and_refuses_other_numbers(retention:
         _keeper(retention).restore(state)
 
 
-def test_what_is_reserved_is_not_thinned() -> None:
+def test_reserved_slots_are_not_thinned() -> None:
     keeper = _keeper("FIFO", probability=0.2)
     assert _offer_many(keeper, RESERVED) == list(range(RESERVED))
     assert min(_offer_many(keeper, 20)) == -1

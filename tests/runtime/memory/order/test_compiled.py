@@ -60,7 +60,7 @@ EVENTS = st.lists(
 @pytest.mark.usefixtures("small_leaves")
 @settings(max_examples=150)
 @given(events=EVENTS, initial_bits=st.lists(KEY_BITS, max_size=CAPACITY))
-def test_any_stream_of_events_leaves_the_keys_and_the_order_of_the_reference(
+def test_any_stream_of_events_leaves_the_same_keys_and_order_as_the_reference(
     events: list[tuple[str, object, int]], initial_bits: list[int]
 ) -> None:
     compiled_order, reference = _make_order(CAPACITY), RankedSlots(CAPACITY)
@@ -91,7 +91,7 @@ def test_any_stream_of_events_leaves_the_keys_and_the_order_of_the_reference(
             compiled_order.load(np.zeros(CAPACITY, np.uint64))
             reference.load(np.zeros(CAPACITY, np.uint64))
         elif kind == "exchange":
-            # Each takes up the state of the other.
+            # Each restores the state of the other.
             compiled_keys, reference_keys = compiled_order.keys.copy(), reference.keys.copy()
             compiled_order, reference = _make_order(CAPACITY), RankedSlots(CAPACITY)
             compiled_order.load(reference_keys)
@@ -113,7 +113,7 @@ def _rank_raises(
     return False
 
 
-def test_a_large_order_is_that_of_the_reference_after_much_churn() -> None:
+def test_a_large_order_equals_the_reference_after_much_churn() -> None:
     n = 20_000
     rng = np.random.default_rng(0)
     compiled_order, reference = _make_order(n), RankedSlots(n)
@@ -125,7 +125,7 @@ def test_a_large_order_is_that_of_the_reference_after_much_churn() -> None:
         for order in (compiled_order, reference):
             order.insert(order.pop(rank), bits)
             order.rank(slots, values)
-    # More at once than passes through the arrays of a minibatch.
+    # More at once than fit into the arrays of a minibatch.
     slots, values = rng.integers(n, size=3000), rng.exponential(size=3000)
     for order in (compiled_order, reference):
         order.rank(slots, values)
@@ -153,7 +153,7 @@ def test_ranks_are_found_across_blocks_of_leaves() -> None:
 
 @settings(max_examples=60)
 @given(memories=st.integers(1, 5), batch=st.integers(1, 7), updates=st.integers(1, 3), seed=st.integers(0, 1000))
-def test_minibatches_of_several_memories_are_those_of_the_reference(
+def test_minibatches_of_several_memories_equal_those_of_the_reference(
     memories: int, batch: int, updates: int, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -187,7 +187,7 @@ def test_sequence_numbers_start_over_without_a_change_of_order() -> None:
     assert order.sorted_slots().tolist() == [8, 5, 4, 3, 2, 1, 0, 9, 7, 6]
 
 
-def test_what_lies_outside_is_refused_untouched() -> None:
+def test_out_of_range_values_are_refused_without_a_change() -> None:
     order = _make_order(4)
     order.insert(1, 5)
     keys_before = order.keys.copy()

@@ -15,7 +15,7 @@ CAPACITY = 60
 
 @pytest.fixture(params=[0, ranked.MERGE_DIVISOR], ids=["one by one", "merged"])
 def small_leaves(request: pytest.FixtureRequest) -> Iterator[None]:
-    """So that splits, merges and several blocks happen within a few dozen entries, and both ways of moving them."""
+    """So that splits, merges and several blocks occur within a few dozen entries, and both ways of moving them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ranked, "MERGE_DIVISOR", request.param)
         for module in (ranked, leaves, compiled):
@@ -112,7 +112,7 @@ def test_a_large_order_equals_a_sort_after_much_churn() -> None:
     for slot in range(n):
         insert(slot, float(rng.integers(50)) if slot % 3 else rng.random())
     for step in range(3000):
-        # The low ranks drain and the high ones fill, as they do in a keeper.
+        # The low ranks empty and the high ones fill up, as in a keeper.
         insert(order.pop(int(n * rng.random() ** 4)), np.inf if step % 2 else rng.random() * 50)
         moved_slots = np.unique(rng.integers(n, size=8))
         keys[moved_slots] = rng.exponential(size=len(moved_slots)) ** 3
@@ -143,7 +143,7 @@ def test_every_rank_is_found_after_every_removal() -> None:
             assert order.pop(second_rank) == left.pop(second_rank)
 
 
-def test_ties_stand_in_insertion_order_and_moving_does_not_make_younger() -> None:
+def test_ties_are_in_insertion_order_and_a_moved_key_keeps_its_age() -> None:
     order = RankedSlots(5)
     for slot in (3, 1, 4, 0, 2):
         order.insert(slot, 7)
@@ -166,7 +166,7 @@ def test_sequence_numbers_start_over_without_a_change_of_order(monkeypatch: pyte
     assert order.sorted_slots().tolist() == reference
 
 
-def test_order_of_bits_is_that_of_the_values_and_denormals_are_no_ties() -> None:
+def test_the_order_of_bits_is_that_of_the_values_and_denormals_are_distinct() -> None:
     values = np.array([0.0, 1e-45, -3e-45, 1e-38, 0.1, -0.10000001, 1.0, 3.4e38, np.inf], np.float32)
     bits = float_bits(values)
     assert np.all(np.diff(bits.astype(np.int64)) > 0)
@@ -177,12 +177,12 @@ def test_order_of_bits_is_that_of_the_values_and_denormals_are_no_ties() -> None
     assert order.sorted_slots().tolist() == list(range(9))
 
 
-def test_what_is_no_number_is_refused() -> None:
+def test_nan_is_refused() -> None:
     with pytest.raises(ValueError, match="a value is NaN"):
         float_bits(np.array([1.0, np.nan], np.float32))
 
 
-def test_moving_what_is_not_in_is_refused_untouched() -> None:
+def test_moving_a_missing_key_is_refused_without_a_change() -> None:
     order = RankedSlots(4)
     order.insert(1, 5)
     with pytest.raises(ValueError, match="a slot to move is not in the order"):

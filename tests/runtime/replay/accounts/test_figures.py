@@ -35,18 +35,18 @@ ENVELOPE = (Rule.ENVELOPE, 0, Miss.NONE, 0)
 FALLBACK = (Rule.FALLBACK, 0, Miss.NONE, 0)
 
 
-def test_a_rule_is_told_of_when_it_begins_and_not_while_it_goes_on() -> None:
+def test_a_rule_is_reported_when_it_begins_and_not_while_it_continues() -> None:
     assert reported_ticks([[NO_EVENT, ENVELOPE, ENVELOPE, FALLBACK], [FALLBACK, NO_EVENT, ENVELOPE]]) == [
         (1, "envelope", 0, "none", 0),
         (6, "envelope", 0, "none", 0),
     ]
 
 
-def test_a_rule_that_goes_on_across_batches_is_told_of_once() -> None:
+def test_a_rule_that_continues_across_batches_is_reported_once() -> None:
     assert reported_ticks([[ENVELOPE], [ENVELOPE]]) == [(0, "envelope", 0, "none", 0)]
 
 
-def test_missed_ticks_and_faults_are_all_told_of() -> None:
+def test_missed_ticks_and_faults_are_all_reported() -> None:
     n_missed, fault_tick = (Rule.NONE, 2, Miss.HOST, 0), (Rule.FALLBACK, 0, Miss.NONE, 1)
     assert reported_ticks([[n_missed, NO_EVENT, n_missed, fault_tick]]) == [
         (0, "none", 2, "host", 0),
@@ -71,7 +71,7 @@ def bin_index(duration_ns: int) -> int:
 
 
 @pytest.mark.parametrize("n_pieces", [1, 7, 300])
-def test_every_tick_is_counted_where_it_belongs_however_it_came(tmp_path: Path, n_pieces: int) -> None:
+def test_every_tick_is_counted_in_its_place_whatever_the_batching(tmp_path: Path, n_pieces: int) -> None:
     file = TimingFile(tmp_path / "timing.json", lockstep=False)
     rows = np.concatenate([timed_records(900, 100_000), timed_records(100, 3_000_000)])
     for part in np.array_split(rows, n_pieces):
@@ -103,7 +103,9 @@ def test_a_record_that_closes_an_episode_has_no_stages_to_count(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("left", "ticks"), [(slice(None), 7), (slice(0, -9), 4)])
-def test_a_resumed_run_adds_to_what_is_there_unless_it_is_damaged(left: slice, ticks: int, tmp_path: Path) -> None:
+def test_a_resumed_run_adds_to_the_existing_figures_unless_they_are_damaged(
+    left: slice, ticks: int, tmp_path: Path
+) -> None:
     path = tmp_path / "timing.json"
     for count in (3, 4):
         file = TimingFile(path, lockstep=True)
@@ -114,6 +116,6 @@ def test_a_resumed_run_adds_to_what_is_there_unless_it_is_damaged(left: slice, t
     assert sum(read_timing(path).histograms["tick"].counts) == ticks
 
 
-def test_a_run_without_a_tick_has_none(tmp_path: Path) -> None:
+def test_a_run_without_a_tick_has_no_figures(tmp_path: Path) -> None:
     TimingFile(tmp_path / "timing.json", lockstep=False).write()
     assert read_timing(tmp_path / "timing.json").histograms == {}

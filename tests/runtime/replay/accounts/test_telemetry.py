@@ -37,7 +37,7 @@ def view(run: LiveRun) -> Iterator[ViewReader]:
         yield reader
 
 
-def test_viewers_see_the_newest_records_and_then_only_what_is_new(run: LiveRun, view: ViewReader) -> None:
+def test_viewers_see_the_newest_records_first_and_then_only_new_ones(run: LiveRun, view: ViewReader) -> None:
     rows = records(30)
     run.push(rows)
     cursor, newest_records = view.records(0, 10)
@@ -48,7 +48,7 @@ def test_viewers_see_the_newest_records_and_then_only_what_is_new(run: LiveRun, 
     assert view.records(cursor, 10)[1]["tick"].tolist() == [30, 31, 32]
 
 
-def test_the_figures_count_what_the_records_say(run: LiveRun, view: ViewReader) -> None:
+def test_the_figures_count_what_the_records_hold(run: LiveRun, view: ViewReader) -> None:
     rows = records(20)
     rows["missed"][4], rows["miss"][4] = 3, Miss.HOST
     rows["rule"][7:9] = Rule.PREDICTED
@@ -80,7 +80,7 @@ def test_in_lockstep_nothing_is_late(tmp_path: Path) -> None:
         assert figures.lateness.percentile_us(99) is None
 
 
-def test_figures_go_out_at_most_four_times_a_second(run: LiveRun, view: ViewReader) -> None:
+def test_figures_are_sent_at_most_four_times_a_second(run: LiveRun, view: ViewReader) -> None:
     run.telemetry.poll(10.0)
     run.push(records(5))
     run.telemetry.poll(10.2)
@@ -92,7 +92,7 @@ def test_figures_go_out_at_most_four_times_a_second(run: LiveRun, view: ViewRead
     assert (figures_before.ticks, figures_after.ticks) == (0, 5)
 
 
-def test_a_replay_process_that_takes_over_goes_on_counting(run: LiveRun, view: ViewReader) -> None:
+def test_a_replay_process_that_takes_over_continues_the_counts(run: LiveRun, view: ViewReader) -> None:
     run.push(records(5))
     run.telemetry.close()
     run.telemetry = run.make_telemetry()
@@ -103,7 +103,7 @@ def test_a_replay_process_that_takes_over_goes_on_counting(run: LiveRun, view: V
     assert figures.ticks == 9
 
 
-def test_the_memory_is_sampled_only_while_somebody_watches(run: LiveRun, view: ViewReader) -> None:
+def test_the_memory_is_sampled_only_while_there_are_viewers(run: LiveRun, view: ViewReader) -> None:
     run.insert_random(50, np.random.default_rng(0))
     now = time.monotonic() + 10.0
     run.telemetry.poll(now)
@@ -119,7 +119,7 @@ def test_the_memory_is_sampled_only_while_somebody_watches(run: LiveRun, view: V
     assert np.isnan(sample["abs_td"]).all()
 
 
-def test_a_sample_tells_td_errors_of_what_still_lies_there(run: LiveRun, view: ViewReader) -> None:
+def test_a_sample_reports_td_errors_only_of_experiences_still_stored(run: LiveRun, view: ViewReader) -> None:
     run.insert_random(10, np.random.default_rng(0))
     storage = run.memory.storage
     slots = np.array([2, 3, 3])
@@ -133,14 +133,14 @@ def test_a_sample_tells_td_errors_of_what_still_lies_there(run: LiveRun, view: V
     assert sample["abs_td"][3] == 2.0
 
 
-def test_words_of_the_board_are_at_hand(run: LiveRun, view: ViewReader) -> None:
+def test_words_of_the_board_are_included(run: LiveRun, view: ViewReader) -> None:
     run.board[Word.EPISODE] = 12
     assert view.word(Word.EPISODE) == 12
 
 
 @settings(max_examples=25)
 @given(n_stored=st.integers(0, 200_000))
-def test_a_sample_is_bounded_and_spread_over_the_whole_memory(n_stored: int) -> None:
+def test_a_sample_is_bounded_and_spread_over_the_complete_memory(n_stored: int) -> None:
     slots = TdErrorSample().select_slots(n_stored)
     assert len(slots) <= SAMPLE_POINTS
     assert len(slots) >= min(n_stored, SAMPLE_POINTS // 3)
@@ -151,7 +151,7 @@ def test_a_sample_is_bounded_and_spread_over_the_whole_memory(n_stored: int) -> 
 
 @settings(max_examples=25)
 @given(n_first=st.integers(1, 20_000), n_more=st.integers(0, 100_000), seed=st.integers(0, 9))
-def test_errors_stay_with_their_slots_when_the_memory_grows(n_first: int, n_more: int, seed: int) -> None:
+def test_errors_remain_with_their_slots_when_the_memory_grows(n_first: int, n_more: int, seed: int) -> None:
     sample = TdErrorSample()
     slots = sample.select_slots(n_first)
     errors = np.random.default_rng(seed).random(len(slots)).astype(np.float32)
@@ -168,7 +168,7 @@ def test_errors_stay_with_their_slots_when_the_memory_grows(n_first: int, n_more
 
 @settings(max_examples=50)
 @given(duration=st.integers(1, 10**12))
-def test_a_duration_falls_between_the_edges_of_its_bin(duration: int) -> None:
+def test_a_duration_lies_between_the_edges_of_its_bin(duration: int) -> None:
     (bin_index,) = np.flatnonzero(coarse_counts(np.array([duration]))).tolist()
     edges = coarse_edges_us() * 1000
     assert edges[bin_index] * 0.999 <= duration <= edges[bin_index + 1] * 1.001 or bin_index == N_COARSE_BINS - 1

@@ -1,7 +1,7 @@
 """A process that forks others, which write checkpoints until they are killed (see ``test_killed``).
 
-It reads ``FOLDER RETENTION CALLS`` per line and answers, a line each: the child's pid, its progress, ``dead``.  A child
-says the step of each checkpoint that is on disk; after CALLS calls to the operating system it kills itself, in the
+It reads lines ``FOLDER RETENTION CALLS`` and answers with one line each: the child's pid, its progress, ``dead``.  A
+child reports the step of each checkpoint on disk; after CALLS calls to the operating system it kills itself, in the
 middle of a write if that is the call (0: it waits to be killed).
 """
 
@@ -20,7 +20,7 @@ CAPACITY = 600
 
 
 def kill_self_after(max_calls: int) -> None:
-    """Put an end to this process at its ``max_calls``-th call."""
+    """Kill this process at its ``max_calls``-th call."""
     calls_left = max_calls
 
     def counting_calls(name: str, original: Callable[..., object]) -> Callable[..., object]:
@@ -42,7 +42,7 @@ def kill_self_after(max_calls: int) -> None:
 
 
 def write_until_killed(folder: Path, retention: str, max_calls: int) -> None:
-    """Go on from what is there; reading it does not count as calls."""
+    """Continue from the existing checkpoint; reading it does not count as calls."""
     out = sys.stdout
     memory = FedMemory(retention, CAPACITY, per_step=200)
     restored = restore(folder, memory, memory.identity)

@@ -17,7 +17,7 @@ SEED: Final = 5
 
 
 class FedMemory:
-    """What is checkpointed, and how it goes on."""
+    """The checkpointed memory, and its continuation."""
 
     def __init__(self, retention: str, capacity: int, *, per_step: int = 20, write_probability: float = 1.0) -> None:
         self.strategy = parse_strategy(f"{retention}[PER]")
@@ -34,7 +34,7 @@ class FedMemory:
         return identity_of(self, SEED)
 
     def resume(self, steps: int = 1) -> list[int]:
-        """Take in so many steps; returns the slots that were chosen (-1 where one was refused)."""
+        """Process this number of steps; returns the chosen slots (-1 if refused)."""
         slots_chosen = []
         for _ in range(steps):
             self.steps += 1
@@ -57,19 +57,19 @@ class FedMemory:
         return slots_chosen
 
     def write(self, writer: CheckpointWriter) -> None:
-        """Write a checkpoint and see it on disk."""
+        """Write a checkpoint and wait until it is on disk."""
         assert writer.write(self, {"steps": self.steps})
         writer.wait()
 
     def continue_from(self, restored: RestoredCheckpoint | None) -> FedMemory:
-        """Go on counting from what this one was restored from."""
+        """Continue counting from the state that this one was restored from."""
         assert restored is not None
         self.steps = restored.extra["steps"]
         return self
 
 
 def assert_same(memory: FedMemory, other: FedMemory, n_decisions: int = 1000) -> None:
-    """Check that two memories are equal and stay so; both have gone on afterwards."""
+    """Check that two memories are equal and remain so; both have advanced afterwards."""
     assert memory.storage.digest() == other.storage.digest()
     assert (memory.steps, memory.offered, memory.stale_errors) == (other.steps, other.offered, other.stale_errors)
     all_slots = np.arange(memory.storage.stored)

@@ -19,7 +19,7 @@ from tests.runtime.replay.checkpoint.streams import FedMemory, assert_same
 CAPACITY = 600
 RETENTIONS = ("FIFO", "TDE(1.0)")
 STEPS = (2, 30, 31)
-"""Steps behind the checkpoints before last, last but one, and last."""
+"""Steps at the first, second and last checkpoint."""
 
 Files = dict[str, bytes]
 
@@ -48,7 +48,7 @@ def write_files(folder: Path, files: Files) -> None:
 
 
 def restored_outcome(folder: Path, retention: str) -> int | str:
-    """Steps of the checkpoint that is restored, after it was checked to be just that; or why there is none."""
+    """Step of the restored checkpoint, after checking that it was restored exactly; or the reason why there is none."""
     memory = FedMemory(retention, CAPACITY)
     try:
         restored = restore(folder, memory, memory.identity)
@@ -71,7 +71,7 @@ def newest_name(files: Files, kind: str) -> str:
 
 
 @pytest.mark.parametrize("retention", RETENTIONS)
-def test_two_checkpoints_are_there_and_the_newest_is_taken(
+def test_two_checkpoints_are_kept_and_the_newest_is_restored(
     tmp_path: Path, files_by_retention: dict[str, Files], retention: str
 ) -> None:
     write_files(tmp_path / "f", files_by_retention[retention])
@@ -80,7 +80,7 @@ def test_two_checkpoints_are_there_and_the_newest_is_taken(
 
 
 @pytest.mark.parametrize("retention", RETENTIONS)
-def test_a_newest_manifest_cut_anywhere_gives_the_checkpoint_before(
+def test_if_the_newest_manifest_is_truncated_anywhere_the_previous_checkpoint_is_restored(
     tmp_path: Path, files_by_retention: dict[str, Files], retention: str
 ) -> None:
     files = files_by_retention[retention]
@@ -99,7 +99,7 @@ def test_a_newest_manifest_cut_anywhere_gives_the_checkpoint_before(
 
 @settings(max_examples=60)
 @given(data=st.data())
-def test_a_segment_cut_anywhere_gives_a_whole_checkpoint_or_none(
+def test_a_segment_truncated_anywhere_gives_a_complete_checkpoint_or_none(
     tmp_path: Path, files_by_retention: dict[str, Files], data: st.DataObject
 ) -> None:
     retention = data.draw(st.sampled_from(RETENTIONS))
@@ -112,7 +112,7 @@ def test_a_segment_cut_anywhere_gives_a_whole_checkpoint_or_none(
     assert (result == STEPS[2]) == (length == len(files[name]))
 
 
-def test_each_length_of_a_segment_gives_the_newest_checkpoint_it_holds_whole(
+def test_each_length_of_a_segment_gives_the_newest_complete_checkpoint_in_it(
     tmp_path: Path, files_by_retention: dict[str, Files]
 ) -> None:
     files = files_by_retention["FIFO"]
@@ -131,7 +131,7 @@ def test_each_length_of_a_segment_gives_the_newest_checkpoint_it_holds_whole(
 
 @settings(max_examples=150)
 @given(data=st.data())
-def test_a_flipped_bit_is_never_believed(
+def test_a_flipped_bit_is_always_detected(
     tmp_path: Path, files_by_retention: dict[str, Files], data: st.DataObject
 ) -> None:
     retention = data.draw(st.sampled_from(RETENTIONS))
@@ -148,7 +148,7 @@ def test_a_flipped_bit_is_never_believed(
     elif name.startswith("manifest"):
         assert result == STEPS[2]
     else:
-        # What the last checkpoint appended is no part of the one before.
+        # Data appended by the last checkpoint are not part of the previous one.
         assert result == STEPS[1] or (isinstance(result, str) and f"{name}: " in result)
 
 
@@ -165,10 +165,10 @@ def test_a_missing_file_is_named(tmp_path: Path, files_by_retention: dict[str, F
 
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENOMEM, errno.EACCES, errno.EIO], ids=errno.errorcode.get)
-def test_a_file_that_the_machine_cannot_open_now_is_not_damaged(
+def test_a_file_that_cannot_be_opened_now_is_not_damaged(
     tmp_path: Path, files_by_retention: dict[str, Files], monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
-    """Falling back to the previous checkpoint, or to none, would discard what the next try can read."""
+    """Falling back to the previous checkpoint, or to none, would discard what the next attempt can read."""
     write_files(tmp_path / "f", files_by_retention["FIFO"])
     original_open = os.open
 
@@ -184,7 +184,7 @@ def test_a_file_that_the_machine_cannot_open_now_is_not_damaged(
     assert restored_outcome(tmp_path / "f", "FIFO") == STEPS[2]
 
 
-def test_a_segment_of_another_run_is_not_taken_for_this_one(
+def test_a_segment_of_another_run_is_not_mistaken_for_this_one(
     tmp_path: Path, files_by_retention: dict[str, Files]
 ) -> None:
     files = files_by_retention["FIFO"]
@@ -204,7 +204,7 @@ def test_a_segment_of_another_run_is_not_taken_for_this_one(
     assert f"{name}: its content differs from its manifest" in result
 
 
-def test_a_renamed_manifest_is_noticed(tmp_path: Path, files_by_retention: dict[str, Files]) -> None:
+def test_a_renamed_manifest_is_detected(tmp_path: Path, files_by_retention: dict[str, Files]) -> None:
     files = files_by_retention["FIFO"]
     write_files(tmp_path / "f", {**files, "manifest-00000009.json": files[newest_name(files, "manifest")]})
     memory = FedMemory("FIFO", CAPACITY)
@@ -215,7 +215,7 @@ def test_a_renamed_manifest_is_noticed(tmp_path: Path, files_by_retention: dict[
 
 
 @pytest.mark.parametrize("retention", RETENTIONS)
-def test_after_falling_back_writing_goes_on_and_clears_what_was_damaged(
+def test_after_falling_back_writing_continues_and_removes_what_was_damaged(
     tmp_path: Path, files_by_retention: dict[str, Files], retention: str
 ) -> None:
     files = files_by_retention[retention]

@@ -20,13 +20,13 @@ N_WRITERS = 16
 
 
 class WriterSpawner:
-    """Gives birth to writers; see ``killed_writer``."""
+    """Starts writers; see ``killed_writer``."""
 
     def __init__(self, popen: subprocess.Popen[str]) -> None:
         self._popen = popen
 
     def run_writer(self, folder: Path, retention: str, *, max_calls: int = 0, checkpoints: int = 0) -> int:
-        """Let a writer live for so many calls, or kill it after so many checkpoints; returns the last step it told."""
+        """Run a writer for a number of calls, or kill it after some checkpoints; returns the last reported step."""
         stdin, stdout = self._popen.stdin, self._popen.stdout
         assert stdin is not None
         assert stdout is not None
@@ -44,7 +44,7 @@ class WriterSpawner:
 
 @pytest.fixture(scope="module")
 def spawner() -> Iterator[WriterSpawner]:
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # a single thread, or it could not fork
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # single-threaded, otherwise it could not fork
     with subprocess.Popen(
         [sys.executable, "-m", "tests.runtime.replay.checkpoint.killed_writer"],
         stdin=subprocess.PIPE,
@@ -59,7 +59,7 @@ def spawner() -> Iterator[WriterSpawner]:
 
 @pytest.mark.parametrize("killed_by", ["itself", "another"])
 @pytest.mark.parametrize("retention", ["FIFO", "TDE(1.0)"])
-def test_a_killed_writer_leaves_all_that_it_said_was_on_disk(
+def test_a_killed_writer_leaves_everything_it_reported_on_disk(
     tmp_path: Path, spawner: WriterSpawner, retention: str, killed_by: str
 ) -> None:
     rng = random.Random(f"{retention} {killed_by}")
@@ -75,7 +75,7 @@ def test_a_killed_writer_leaves_all_that_it_said_was_on_disk(
         if restored is not None:
             assert restored.damaged == ()
             memory.continue_from(restored)
-        # A checkpoint that it could not report any more may exist too; nothing else.
+        # Only a checkpoint that it could no longer report may exist in addition.
         assert memory.steps in (max(last_step, step_reached), max(last_step, step_reached) + 1)
         step_reached = memory.steps
         uninterrupted.resume(step_reached - uninterrupted.steps)

@@ -14,11 +14,11 @@ from tests.runtime.replay.checkpoint.streams import FedMemory
 
 
 class RecordingDisk:
-    """Notes what of a folder is sure to be there after a power cut, by the calls that make it so.
+    """Records what is certain to remain in a folder after a power cut, from the calls that ensure it.
 
-    A file has the content of its last fsync or fdatasync, and the folder the names of its own last fsync.  What was
-    not asked for may be there all the same, so four cases are looked at: all of that is lost; the content alone is
-    lost; the names alone are, but for those of manifests; nothing is.
+    A file has the content of its last fsync or fdatasync, and the folder the names of its own last fsync.  Unsynced
+    changes may still survive, so four cases are checked: all of them are lost; only the content is lost; only the names
+    are lost, except those of manifests; none is lost.
     """
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
@@ -53,7 +53,7 @@ class RecordingDisk:
         return sync_and_record
 
     def _record_cut(self) -> None:
-        """Keep what a cut now would leave, in the two extremes."""
+        """Keep what a cut at this moment would leave, in both extremes."""
         current_names = {path.name: path.stat().st_ino for path in self._folder.iterdir()}
         manifests = {name: inode for name, inode in current_names.items() if name.startswith("manifest")}
         for variant, names in (("lost", self._names), ("named", current_names), ("ahead", self._names | manifests)):
@@ -81,10 +81,10 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordingD
 
 
 @pytest.mark.parametrize("retention", ["FIFO", "TDE(1.0)", "Expl(0.7)"])
-def test_a_power_cut_costs_at_most_what_was_not_on_disk_yet(
+def test_a_power_cut_costs_only_what_was_not_yet_on_disk(
     tmp_path: Path, disk: RecordingDisk, monkeypatch: pytest.MonkeyPatch, retention: str
 ) -> None:
-    # Small enough segments that each kind of write happens: first, appended, another segment, another generation.
+    # Segments small enough for each kind of write to occur: first, appended, another segment, another generation.
     monkeypatch.setattr("onrig.runtime.replay.checkpoint.rows.MIN_SEGMENT_ROWS", 60)
     monkeypatch.setattr("onrig.runtime.replay.checkpoint.rows.MAX_SMALL_ARRAY_BYTES", 100)
     memory = FedMemory(retention, 50, per_step=15)

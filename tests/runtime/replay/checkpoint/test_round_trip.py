@@ -15,13 +15,13 @@ from onrig.runtime.replay.checkpoint import CheckpointError, CheckpointWriter, r
 from tests.runtime.replay.checkpoint.streams import RETENTIONS, SEED, FedMemory, assert_same
 
 LARGE_CAPACITY = 700
-"""Slots whose keys no longer fit into a manifest."""
+"""Number of slots whose keys no longer fit into a manifest."""
 
 
 @pytest.mark.parametrize("write_probability", [1.0, 0.3])
 @pytest.mark.parametrize("capacity", [7, LARGE_CAPACITY])
 @pytest.mark.parametrize("retention", RETENTIONS)
-def test_a_restored_memory_is_the_same_and_decides_the_same(
+def test_a_restored_memory_is_equal_and_makes_the_same_decisions(
     tmp_path: Path, retention: str, capacity: int, write_probability: float
 ) -> None:
     def make_memory() -> FedMemory:
@@ -38,8 +38,8 @@ def test_a_restored_memory_is_the_same_and_decides_the_same(
 
 
 @pytest.mark.parametrize("retention", RETENTIONS)
-def test_it_goes_on_over_many_lives(tmp_path: Path, retention: str) -> None:
-    # Far beyond what the first generation of segments holds, and each life ends in another phase of it.
+def test_it_continues_over_many_lifetimes(tmp_path: Path, retention: str) -> None:
+    # Far beyond the capacity of the first generation of segments; each lifetime ends in another phase of it.
     uninterrupted = FedMemory(retention, LARGE_CAPACITY, per_step=150)
     memory = FedMemory(retention, LARGE_CAPACITY, per_step=150)
     writer = CheckpointWriter(tmp_path, memory.identity)
@@ -62,7 +62,7 @@ def test_it_goes_on_over_many_lives(tmp_path: Path, retention: str) -> None:
 
 
 @pytest.mark.parametrize("retention", ["FIFO", "Resv", "Expl(0.7)"])
-def test_each_checkpoint_of_many_holds_the_whole_memory(
+def test_each_of_many_checkpoints_holds_the_complete_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, retention: str
 ) -> None:
     monkeypatch.setattr("onrig.runtime.replay.checkpoint.rows.MIN_SEGMENT_ROWS", 10)
@@ -84,7 +84,7 @@ def test_each_checkpoint_of_many_holds_the_whole_memory(
     st.sampled_from([1, 3, 64, LARGE_CAPACITY]),
     st.lists(st.tuples(st.integers(0, 6), st.booleans()), max_size=12),
 )
-def test_any_course_of_steps_and_writes_comes_back(
+def test_any_sequence_of_steps_and_writes_is_restored(
     retention: str, capacity: int, events: list[tuple[int, bool]]
 ) -> None:
     with tempfile.TemporaryDirectory() as name:
@@ -106,14 +106,14 @@ def test_a_folder_without_a_checkpoint_restores_nothing(tmp_path: Path) -> None:
     assert restore(tmp_path, memory, memory.identity) is None
 
 
-def test_only_an_empty_memory_is_restored(tmp_path: Path) -> None:
+def test_a_memory_must_be_empty_to_be_restored(tmp_path: Path) -> None:
     memory = FedMemory("Resv", 7)
     memory.resume()
     with pytest.raises(ValueError, match="only an empty memory"):
         restore(tmp_path, memory, memory.identity)
 
 
-def test_a_checkpoint_nobody_restored_is_not_written_over(tmp_path: Path) -> None:
+def test_a_checkpoint_that_was_not_restored_is_not_overwritten(tmp_path: Path) -> None:
     memory = FedMemory("FIFO", 7)
     writer = CheckpointWriter(tmp_path, memory.identity)
     memory.write(writer)
@@ -149,7 +149,7 @@ def test_the_checkpoint_of_another_memory_is_refused(
     assert len(list(tmp_path.glob("manifest-*"))) == 2
 
 
-def test_a_checkpoint_with_another_chance_to_write_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_with_another_write_probability_is_refused(tmp_path: Path) -> None:
     for written_probability, required in ((0.5, 1.0), (1.0, 0.5), (0.5, 0.6)):
         folder = tmp_path / f"{written_probability}-{required}"
         memory = FedMemory("TDE(1.0)", 7, write_probability=written_probability)
@@ -163,7 +163,7 @@ def test_a_checkpoint_with_another_chance_to_write_is_refused(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("retention", RETENTIONS)
-def test_the_folder_stays_small_however_much_is_overwritten(tmp_path: Path, retention: str) -> None:
+def test_the_folder_remains_small_however_much_is_overwritten(tmp_path: Path, retention: str) -> None:
     capacity, per_step = 6000, 1500
     memory = FedMemory(retention, capacity, per_step=per_step)
     row_bytes, order_bytes = 12 + memory.storage.layout.row_bytes, memory.keeper.checkpoint_bytes_per_slot * capacity
@@ -172,7 +172,7 @@ def test_the_folder_stays_small_however_much_is_overwritten(tmp_path: Path, rete
         memory.resume()
         memory.write(writer)
         sizes = [path.stat().st_size for path in tmp_path.iterdir()]
-        # The bounds that the package states; 6000 slots are more than the 4096 of its floor.
+        # The bounds stated by the package; 6000 slots are more than the 4096 of its floor.
         assert sum(sizes) < (1.5 if memory.storage.cyclic else 3.5) * (capacity + 4096) * row_bytes + 3 * order_bytes
         assert all(path.stat().st_size < order_bytes + 1000 for path in tmp_path.glob("order-*"))
         assert len(sizes) < 12
@@ -181,7 +181,7 @@ def test_the_folder_stays_small_however_much_is_overwritten(tmp_path: Path, rete
     assert_same(memory, other.continue_from(restore(tmp_path, other, other.identity)), 100)
 
 
-def test_a_write_costs_what_is_new(tmp_path: Path) -> None:
+def test_the_cost_of_a_write_depends_only_on_what_is_new(tmp_path: Path) -> None:
     memory = FedMemory("TDE(1.0)", 20_000, per_step=2000)
     writer = CheckpointWriter(tmp_path, memory.identity)
     for _ in range(10):
@@ -199,7 +199,7 @@ def test_a_write_costs_what_is_new(tmp_path: Path) -> None:
     assert size() - size_before <= 2000 * (12 + 40) + (len(set(slots)) + 16) * 12 + 2 * 24
 
 
-def test_a_full_memory_goes_on_in_a_larger_one_and_no_other_does(tmp_path: Path) -> None:
+def test_a_full_memory_continues_only_in_a_larger_one(tmp_path: Path) -> None:
     memory = FedMemory("FULL", 50)
     writer = CheckpointWriter(tmp_path, memory.identity)
     memory.resume(2)
@@ -216,7 +216,7 @@ def test_a_full_memory_goes_on_in_a_larger_one_and_no_other_does(tmp_path: Path)
         restore(tmp_path, FedMemory("FULL", 50), memory.identity)
 
 
-def test_what_a_checkpoint_relies_on_is_synced_before_its_manifest_has_its_name(
+def test_files_of_a_checkpoint_are_synced_before_its_manifest_is_renamed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     required_file = tmp_path / "episodes.csv"

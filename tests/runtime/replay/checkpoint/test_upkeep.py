@@ -25,7 +25,7 @@ CONFIG = msgspec.structs.replace(PENDULUM, selection=Selection("TDE(1.0)[PER]", 
 
 
 class MemoryWithUpkeep:
-    """A memory and its upkeep, over one life of the process."""
+    """A memory and its upkeep, over one lifetime of the process."""
 
     def __init__(self, folder: Path) -> None:
         self.messages: list[str] = []
@@ -55,13 +55,13 @@ def number(run: MemoryWithUpkeep) -> int:
     return int(run.checkpoints[-1].removeprefix("manifest-")) if run.checkpoints else 0
 
 
-def test_a_run_begins_with_nothing_to_restore(tmp_path: Path) -> None:
+def test_a_new_run_has_nothing_to_restore(tmp_path: Path) -> None:
     run = MemoryWithUpkeep(tmp_path / "buffer")
     assert run.upkeep.restored is None
     assert run.messages == []
 
 
-def test_the_next_life_has_the_memory_and_the_counts_of_the_last_checkpoint(tmp_path: Path) -> None:
+def test_the_next_lifetime_has_the_memory_and_counts_of_the_last_checkpoint(tmp_path: Path) -> None:
     first_run = MemoryWithUpkeep(tmp_path)
     for _ in range(4):
         first_run.resume()
@@ -76,7 +76,7 @@ def test_the_next_life_has_the_memory_and_the_counts_of_the_last_checkpoint(tmp_
     second_run.upkeep.close(second_run.counts)
 
 
-def test_checkpoints_are_due_by_the_clock(tmp_path: Path) -> None:
+def test_checkpoints_are_scheduled_by_the_clock(tmp_path: Path) -> None:
     run = MemoryWithUpkeep(tmp_path)
     numbers = []
     for now_s in (100.0, 105.0, 109.9, 110.0, 112.0, 119.9, 121.0, 130.9, 131.0):
@@ -89,7 +89,7 @@ def test_checkpoints_are_due_by_the_clock(tmp_path: Path) -> None:
     assert number(run) == 4
 
 
-def test_whoever_has_one_written_hears_whether_it_was_collected(
+def test_a_requested_checkpoint_reports_whether_it_was_collected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = MemoryWithUpkeep(tmp_path)
@@ -102,7 +102,7 @@ def test_whoever_has_one_written_hears_whether_it_was_collected(
     run.upkeep.close(run.counts)
 
 
-def test_in_lockstep_they_are_due_at_whole_episodes_and_on_disk_at_once(tmp_path: Path) -> None:
+def test_in_lockstep_checkpoints_are_due_at_complete_episodes_and_on_disk_at_once(tmp_path: Path) -> None:
     run = MemoryWithUpkeep(tmp_path)
     episodes_per_checkpoint = int(CONFIG.checkpoint_s / CONFIG.task.episode_s)
     assert episodes_per_checkpoint > 1
@@ -114,9 +114,7 @@ def test_in_lockstep_they_are_due_at_whole_episodes_and_on_disk_at_once(tmp_path
     assert numbers == [1 + episode // episodes_per_checkpoint for episode in range(3 * episodes_per_checkpoint)]
 
 
-def test_a_disk_that_fails_is_told_of_once_until_it_works_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_disk_is_reported_once_until_it_works_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = MemoryWithUpkeep(tmp_path)
     original_sync = os.fdatasync
 
@@ -140,9 +138,7 @@ def test_a_disk_that_fails_is_told_of_once_until_it_works_again(
     assert MemoryWithUpkeep(tmp_path).memory.storage.digest() == run.memory.storage.digest()
 
 
-def test_the_last_checkpoint_is_tried_again_behind_one_that_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_last_checkpoint_is_retried_after_one_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = MemoryWithUpkeep(tmp_path)
     failures = iter(range(3))
 
@@ -158,9 +154,7 @@ def test_the_last_checkpoint_is_tried_again_behind_one_that_failed(
     assert MemoryWithUpkeep(tmp_path).memory.offered == run.memory.offered == 40
 
 
-def test_a_disk_that_stays_full_does_not_keep_the_end_from_coming(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_remains_full_does_not_prevent_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = MemoryWithUpkeep(tmp_path)
 
     def fail_sync(fd: int) -> None:
@@ -173,7 +167,7 @@ def test_a_disk_that_stays_full_does_not_keep_the_end_from_coming(
     assert run.checkpoints == []
 
 
-def test_a_damaged_checkpoint_is_told_of(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_reported(tmp_path: Path) -> None:
     run = MemoryWithUpkeep(tmp_path)
     run.resume()
     run.upkeep.checkpoint_episode(0, run.counts)
@@ -190,14 +184,14 @@ def test_a_damaged_checkpoint_is_told_of(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seconds", ["0.1", "3600"])
-def test_an_interval_within_bounds_is_taken(seconds: str) -> None:
+def test_an_interval_within_bounds_is_accepted(seconds: str) -> None:
     assert load_run("pendulum", [f"checkpoint_s={seconds}"]).checkpoint_s == float(seconds)
 
 
 @pytest.mark.parametrize(
     ("seconds", "message"), [("0", "0.1 to 3600, got 0"), ("3601", "0.1 to 3600, got 3601"), (".nan", "must be finite")]
 )
-def test_one_out_of_bounds_is_refused(seconds: str, message: str) -> None:
+def test_an_interval_out_of_bounds_is_refused(seconds: str, message: str) -> None:
     with pytest.raises(ConfigError) as error:
         load_run("pendulum", [f"checkpoint_s={seconds}"])
     (problem,) = error.value.problems

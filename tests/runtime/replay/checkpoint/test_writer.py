@@ -13,7 +13,7 @@ from onrig.runtime.replay.checkpoint import CheckpointError, CheckpointWriter, r
 from tests.runtime.replay.checkpoint.streams import FedMemory, assert_same
 
 
-def test_a_slow_disk_is_not_waited_for_and_the_next_checkpoint_covers_what_was_left_out(
+def test_a_slow_disk_is_not_waited_for_and_the_next_checkpoint_includes_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ready = threading.Event()
@@ -37,7 +37,7 @@ def test_a_slow_disk_is_not_waited_for_and_the_next_checkpoint_covers_what_was_l
 
 
 @pytest.mark.parametrize("function_name", ["fdatasync", "write", "ftruncate", "fsync", "open"])
-def test_a_write_that_failed_is_told_and_tried_again(
+def test_a_failed_write_is_reported_and_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function_name: str
 ) -> None:
     memory = FedMemory("TDE(1.0)", 600)
@@ -73,7 +73,7 @@ def test_a_write_that_failed_is_told_and_tried_again(
     assert_same(memory, other.continue_from(restored))
 
 
-def test_a_write_that_was_cut_short_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_write_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = FedMemory("FIFO", 600)
     writer = CheckpointWriter(tmp_path, memory.identity)
     original = os.write
@@ -99,7 +99,7 @@ def test_a_write_that_was_cut_short_leaves_nothing_behind(tmp_path: Path, monkey
     assert_same(memory, other.continue_from(restore(tmp_path, other, other.identity)))
 
 
-def test_files_that_are_not_a_checkpoints_are_left_alone(tmp_path: Path) -> None:
+def test_files_that_do_not_belong_to_a_checkpoint_are_left_unchanged(tmp_path: Path) -> None:
     notes = tmp_path / "notes-1.txt"
     notes.write_text("mine")
     for name in ("rows-00000009.seg", "manifest.tmp"):  # left by a process that was killed before its first checkpoint

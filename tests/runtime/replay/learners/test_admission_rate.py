@@ -27,14 +27,14 @@ class Clock:
 
 
 @pytest.mark.parametrize(("rate_per_s", "burst"), [(0.5, 1), (1.0, 1), (3.0, 3)])
-def test_a_second_s_worth_is_saved_up_and_no_more(rate_per_s: float, burst: int) -> None:
+def test_at_most_a_seconds_allowance_accumulates(rate_per_s: float, burst: int) -> None:
     rate = PerSecond(rate_per_s, RATE_HZ, Clock())
     rate.on_ticks(10**6)
     assert [rate.use_check(0) for _ in range(burst + 2)] == [True] * burst + [False] * 2
 
 
 @pytest.mark.parametrize("rate_per_s", [0.5, 1.0, 3.0])
-def test_over_time_it_is_as_many_as_stated_however_often_somebody_asks(rate_per_s: float) -> None:
+def test_the_average_rate_is_as_stated_however_often_it_is_used(rate_per_s: float) -> None:
     rate, seconds = PerSecond(rate_per_s, RATE_HZ, Clock()), 40
     n_admitted = 0
     for _ in range(round(RATE_HZ * seconds)):
@@ -43,7 +43,7 @@ def test_over_time_it_is_as_many_as_stated_however_often_somebody_asks(rate_per_
     assert n_admitted == pytest.approx(rate_per_s * seconds, abs=max(1.0, rate_per_s))
 
 
-def test_before_the_first_tick_the_clock_counts_and_after_it_ticks_alone() -> None:
+def test_before_the_first_tick_the_clock_counts_and_afterwards_only_ticks() -> None:
     clock = Clock()
     rate = PerSecond(1.0, RATE_HZ, clock)
     assert (rate.use_check(0), rate.use_check(0)) == (True, False)
@@ -56,13 +56,13 @@ def test_before_the_first_tick_the_clock_counts_and_after_it_ticks_alone() -> No
     assert rate.use_check(0)
 
 
-def test_one_at_each_barrier() -> None:
+def test_one_policy_is_judged_at_each_barrier() -> None:
     rate = PerBarrier()
     closed_episodes = (0, 0, 1, 1, 2, 5, 5, 4)
     assert [rate.use_check(c) for c in closed_episodes] == [True, False, True, False, True, True, False, False]
 
 
-def test_a_run_says_how_many_and_its_resolved_configuration_only_if_it_does() -> None:
+def test_the_admission_rate_is_in_the_resolved_configuration_only_if_it_was_set() -> None:
     config = load_run("pendulum")
     assert isinstance(admission_rate(config), PerBarrier)
     assert admissions_per_s(config) == ADMISSIONS_PER_S
@@ -73,7 +73,7 @@ def test_a_run_says_how_many_and_its_resolved_configuration_only_if_it_does() ->
 
 
 @pytest.mark.parametrize("rate_per_s", ["0", "-1", "1001", ".nan", ".inf"])
-def test_it_has_bounds(rate_per_s: str) -> None:
+def test_the_rate_has_bounds(rate_per_s: str) -> None:
     with pytest.raises(ConfigError) as error:
         load_run("pendulum", [f"link.admissions_per_s={rate_per_s}"])
     (problem,) = error.value.problems

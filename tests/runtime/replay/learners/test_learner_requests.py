@@ -83,7 +83,7 @@ class Rig:
         )
 
     def insert(self, n: int) -> None:
-        """Keep so many more experiences."""
+        """Keep this number of additional experiences."""
         n_offered = self.memory.offered
         self.memory.insert(TransitionBuilder(PENDULUM.rig).add(records(n + 1, tick=n_offered)))
 
@@ -128,7 +128,7 @@ def errors(slots: Sequence[int], generations: Sequence[int], values: Sequence[fl
 # -- attach ------------------------------------------------------------------------------------------------------------
 
 
-def test_it_is_told_of_which_memories_the_writes_are(tmp_path: Path) -> None:
+def test_the_learner_is_informed_to_which_memories_the_writes_belong(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.requests._n_restored = 40
     rig.requests.set_lineage(b"third", [Ancestor(b"first", 30), Ancestor(b"second", 50)])
@@ -143,7 +143,7 @@ def test_it_is_told_of_which_memories_the_writes_are(tmp_path: Path) -> None:
     assert rig.attach().lineage[-1] == Ancestor(b"99", 40)
 
 
-def test_a_learner_hears_what_it_needs_to_mirror_the_memory(rig: Rig) -> None:
+def test_a_learner_receives_what_it_needs_to_mirror_the_memory(rig: Rig) -> None:
     rig.insert(5)
     rig.requests.feed.last_closed_episode = 2
     attached = rig.attach(ticket=C)
@@ -168,7 +168,7 @@ def test_a_learner_of_another_version_is_refused_with_both_versions(rig: Rig) ->
 @pytest.mark.parametrize("strategy", ["FIFO[Uniform]", "TDE(1.0)[Uniform]", "Resv[Uniform]"])
 @settings(max_examples=15)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 30)), min_size=1, max_size=6))
-def test_a_mirror_that_pulls_piece_by_piece_becomes_the_memory(
+def test_a_mirror_that_pulls_in_portions_becomes_the_memory(
     tmp_path: Path, strategy: str, steps: list[tuple[int, int]]
 ) -> None:
     rig = Rig(tmp_path, strategy, capacity=24)
@@ -195,7 +195,7 @@ def test_a_pull_may_be_repeated(rig: Rig) -> None:
     assert (message.upto, len(payload)) == (10, 7 * 4 * (3 + rig.memory.storage.layout.width))
 
 
-def test_nothing_new_is_an_empty_answer(rig: Rig) -> None:
+def test_without_news_the_answer_is_empty(rig: Rig) -> None:
     rig.insert(3)
     assert rig.pull(3) == (Rows(upto=3, inserted=3, closed=0), b"")
 
@@ -209,7 +209,7 @@ def test_a_mirror_of_another_memory_is_refused(rig: Rig, since_number: int) -> N
 
 
 @pytest.mark.parametrize("max_rows", [0, -5])
-def test_at_least_one_row_comes_whatever_is_asked(rig: Rig, max_rows: int) -> None:
+def test_at_least_one_row_is_returned_whatever_is_requested(rig: Rig, max_rows: int) -> None:
     rig.insert(3)
     assert rig.pull(0, max_rows=max_rows)[0].upto == 1
 
@@ -242,14 +242,14 @@ def test_a_waiting_pull_is_answered_on_news(rig: Rig) -> None:
         assert rig.requests.feed.take_due_replies() == [], "once"
 
 
-def test_a_pull_that_news_have_overtaken_does_not_wait(rig: Rig) -> None:
+def test_a_pull_overtaken_by_news_does_not_wait(rig: Rig) -> None:
     rig.insert(2)
     assert rig.pull(0, wait_ms=2000)[0].upto == 2
     rig.requests.feed.last_closed_episode = 3
     assert rig.pull(2, closed=2, wait_ms=2000)[0].closed == 3
 
 
-def test_rows_name_the_returns_of_the_latest_episodes_closed_since(rig: Rig) -> None:
+def test_rows_include_the_returns_of_the_latest_episodes_closed_since(rig: Rig) -> None:
     for episode in range(1, 71):
         rig.requests.feed.close(episode, -float(episode))
     rig.requests.feed.close(70, -70.0)  # a restarted process reads its records again
@@ -258,7 +258,7 @@ def test_rows_name_the_returns_of_the_latest_episodes_closed_since(rig: Rig) -> 
     assert rig.pull(0, closed=70)[0].episodes == ()
 
 
-def test_without_news_a_pull_is_answered_when_it_has_waited_and_no_longer_than_two_seconds(
+def test_without_news_a_pull_is_answered_when_its_wait_elapses_and_after_at_most_two_seconds(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 1000.0
@@ -281,10 +281,10 @@ def test_a_peer_waits_in_one_place_only(rig: Rig) -> None:
     assert [ticket for ticket, _ in rig.requests.feed.take_due_replies()] == [later_request, B]
 
 
-# -- what became of policies -------------------------------------------------------------------------------------------
+# -- rulings on policies -----------------------------------------------------------------------------------------------
 
 
-def test_rulings_come_with_the_next_rows_and_only_those_not_yet_heard(rig: Rig) -> None:
+def test_rulings_are_sent_with_the_next_rows_and_only_those_not_yet_received(rig: Rig) -> None:
     rig.requests.add_ruling(4, "passed", "")
     rig.requests.add_ruling(5, "rolled_back", "too slow")
     first = Ruling(1, 4, "passed", ""), Ruling(2, 5, "rolled_back", "too slow")
@@ -294,7 +294,7 @@ def test_rulings_come_with_the_next_rows_and_only_those_not_yet_heard(rig: Rig) 
     assert rig.pull(0, heard=2)[0].rulings == ()
 
 
-def test_rulings_alone_are_no_news(rig: Rig) -> None:
+def test_rulings_alone_are_not_news(rig: Rig) -> None:
     assert rig.requests.handle(A, Pull(0, 0, 2000), ()) is None
     rig.requests.add_ruling(4, "passed", "")
     assert rig.requests.feed.take_due_replies() == [], (
@@ -306,7 +306,7 @@ def test_rulings_alone_are_no_news(rig: Rig) -> None:
     assert [r.policy_id for r in answer.message.rulings] == [4]
 
 
-def test_rulings_are_few_and_short_enough_for_a_message_and_the_oldest_are_forgotten(rig: Rig) -> None:
+def test_rulings_fit_into_a_message_and_the_oldest_are_dropped(rig: Rig) -> None:
     for policy_id in range(1, 101):
         rig.requests.add_ruling(policy_id, "passed", "why " * 200)
     heard_number, numbers = 0, []
@@ -319,12 +319,12 @@ def test_rulings_are_few_and_short_enough_for_a_message_and_the_oldest_are_forgo
 
 
 @pytest.mark.parametrize("heard_number", [-(2**63), -1, 2**63 - 1])
-def test_whatever_a_learner_claims_to_have_heard_it_is_answered(rig: Rig, heard_number: int) -> None:
+def test_a_learner_is_answered_whatever_it_claims_to_have_received(rig: Rig, heard_number: int) -> None:
     rig.requests.add_ruling(4, "passed", "")
     assert len(rig.pull(0, heard=heard_number)[0].rulings) == (heard_number < 1)
 
 
-def test_only_the_learner_that_pushes_breaks_the_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_pushing_learner_ends_the_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(tmp_path, lockstep=False)
     rig.attach()
     rig.attach("watch", B)
@@ -343,7 +343,7 @@ def test_only_the_learner_that_pushes_breaks_the_silence(tmp_path: Path, monkeyp
     assert rig.requests.peers.last_message_ns == 1010 * 10**9
 
 
-def test_before_anybody_pushes_there_is_silence(tmp_path: Path) -> None:
+def test_before_anyone_pushes_there_is_silence(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.attach("watch")
     rig.request(Pull(0, 0))
@@ -353,7 +353,7 @@ def test_before_anybody_pushes_there_is_silence(tmp_path: Path) -> None:
 # -- TD errors ---------------------------------------------------------------------------------------------------------
 
 
-def test_errors_are_taken_once_however_often_they_arrive(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_are_applied_once_however_often_they_arrive(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     values_taken: list[list[float]] = []
     monkeypatch.setattr(
         rig.memory, "take_feedback", lambda signal, slots, generations, values: values_taken.append(values.tolist())
@@ -363,7 +363,7 @@ def test_errors_are_taken_once_however_often_they_arrive(rig: Rig, monkeypatch: 
     assert values_taken == [[1.0], [2.0]]
 
 
-def test_the_next_learner_may_count_its_batches_from_a_clock_that_is_behind(tmp_path: Path) -> None:
+def test_the_next_learner_may_number_its_batches_from_a_clock_that_is_behind(tmp_path: Path) -> None:
     rig = Rig(tmp_path, lockstep=False)
     rig.attach()
     rig.insert(4)
@@ -401,7 +401,7 @@ def test_malformed_errors_are_refused_and_may_be_sent_again(rig: Rig, payloads: 
     assert rig.memory.stale_errors == 1, "the batch was not spent"
 
 
-def test_a_retention_hears_each_kind_of_feedback_as_itself(tmp_path: Path) -> None:
+def test_each_kind_of_feedback_reaches_the_retention_under_its_name(tmp_path: Path) -> None:
     rig = Rig(tmp_path, "MaxKLDiv[Uniform]", capacity=8)
     rig.attach()
     received: list[tuple[Signal, list[float]]] = []
@@ -459,17 +459,17 @@ def test_an_offer_is_judged_and_answered_with_the_verdict(rig: Rig) -> None:
     assert isinstance(rig.request(Offer(0), b"", b""), Refused)
 
 
-# -- who may do what ---------------------------------------------------------------------------------------------------
+# -- permissions -------------------------------------------------------------------------------------------------------
 
 
-def test_whoever_has_not_attached_is_told_to(rig: Rig) -> None:
+def test_a_peer_that_has_not_attached_is_asked_to_attach(rig: Rig) -> None:
     for request in (Pull(0, 0), Feedback(1), Done(0, 0, 0.0), Offer(0), Confirm(0, b""), Leave()):
         answer = rig.request(request, ticket=C)
         assert isinstance(answer, Refused)
         assert answer.code == UNKNOWN
 
 
-def test_many_watch_and_one_pushes(rig: Rig) -> None:
+def test_many_may_watch_and_one_pushes(rig: Rig) -> None:
     second = rig.attach("push", C)
     assert not second.pushes
     assert second.why.startswith("another learner pushes (a:key")
@@ -484,7 +484,7 @@ def test_many_watch_and_one_pushes(rig: Rig) -> None:
     assert rig.request(Done(0, 0, 0.0)) == Accepted()
 
 
-def test_a_learner_that_leaves_hands_over_to_the_next_that_asks(rig: Rig) -> None:
+def test_a_departing_learner_hands_over_to_the_next_that_asks(rig: Rig) -> None:
     rig.attach("push", C)
     assert rig.request(Leave()) == Accepted()
     assert rig.attach("push", C).pushes
@@ -492,13 +492,13 @@ def test_a_learner_that_leaves_hands_over_to_the_next_that_asks(rig: Rig) -> Non
     assert not rig.attach("push", A).pushes
 
 
-def test_a_learner_whose_connection_is_gone_hands_over_only_when_another_asks(rig: Rig) -> None:
+def test_a_disconnected_learner_hands_over_only_when_another_asks(rig: Rig) -> None:
     rig.disconnected_peers.add(A.peer)
     assert not rig.attach("watch", C).pushes
     assert rig.attach("push", D).pushes
 
 
-def test_a_learner_that_comes_back_in_time_pushes_on_where_it_was(rig: Rig) -> None:
+def test_a_learner_that_returns_in_time_continues_to_push(rig: Rig) -> None:
     rig.request(Leave())
     first = rig.attach(session=b"me")
     rig.request(Feedback(10), *errors([], [], []))
@@ -510,14 +510,14 @@ def test_a_learner_that_comes_back_in_time_pushes_on_where_it_was(rig: Rig) -> N
     assert rig.requests.feedback.last_batch == 10, "batches that were taken are not taken twice"
 
 
-def test_a_learner_with_a_mirror_of_another_memory_is_told_so_and_counts_when_it_comes_again(rig: Rig) -> None:
+def test_a_learner_with_a_mirror_of_another_memory_is_informed_and_counts_once_it_returns(rig: Rig) -> None:
     assert rig.attach("watch", C, session=b"old", memory=b"another one").memory != b"another one"
     assert rig.events == []
     rig.attach("watch", D, session=b"new")
     assert rig.events == ["learner_attached"]
 
 
-def test_a_session_is_worth_nothing_under_another_key(rig: Rig) -> None:
+def test_a_session_is_worthless_under_another_key(rig: Rig) -> None:
     rig.request(Leave())
     rig.attach(session=b"me")
     assert not rig.attach(ticket=C, session=b"me").pushes
@@ -534,7 +534,7 @@ def test_a_learner_that_is_silent_for_long_hands_over(rig: Rig, monkeypatch: pyt
     assert rig.attach("push", C).pushes
 
 
-def test_only_so_many_connections_are_remembered(rig: Rig) -> None:
+def test_only_a_limited_number_of_connections_is_remembered(rig: Rig) -> None:
     for n in range(200):
         rig.attach("watch", B._replace(peer=b"%d" % n))
     assert isinstance(rig.request(Pull(0, 0), ticket=B._replace(peer=b"199")), Rows)
@@ -543,7 +543,7 @@ def test_only_so_many_connections_are_remembered(rig: Rig) -> None:
     assert answer.code == UNKNOWN
 
 
-def test_the_end_waits_for_those_that_were_heard_lately_until_they_leave_or_are_gone(
+def test_the_end_waits_for_recently_active_peers_until_they_leave_or_are_gone(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 1000.0
@@ -574,7 +574,7 @@ def test_a_batch_of_errors_has_a_limit(rig: Rig) -> None:
 # -- another learner, in lockstep --------------------------------------------------------------------------------------
 
 
-def test_another_learner_waits_until_the_run_is_where_it_can_take_it_up(rig: Rig) -> None:
+def test_another_learner_waits_until_the_run_can_be_resumed_from(rig: Rig) -> None:
     rig.insert(4)
     rig.request(Feedback(7), *errors([0], [1], [1.0]))
     rig.request(Leave())
@@ -589,7 +589,7 @@ def test_another_learner_waits_until_the_run_is_where_it_can_take_it_up(rig: Rig
     assert rig.requests.feedback.batches == 2
 
 
-def test_another_learner_goes_on_at_once_where_nothing_has_happened_since_the_checkpoint(rig: Rig) -> None:
+def test_another_learner_continues_at_once_if_nothing_has_happened_since_the_checkpoint(rig: Rig) -> None:
     rig.requests.feed.last_closed_episode = 1
     rig.request(Feedback(7), *errors([0], [1], [1.0]))
     rig.request(Done(1, 10, 0.0))
@@ -603,9 +603,7 @@ def test_another_learner_goes_on_at_once_where_nothing_has_happened_since_the_ch
 
 
 @pytest.mark.parametrize(("updates", "n_departures"), [(10, 0), (9, 1)])
-def test_a_learner_that_does_not_know_what_the_run_has_learned_is_told_of(
-    rig: Rig, updates: int, n_departures: int
-) -> None:
+def test_a_learner_without_the_learned_state_of_the_run_is_reported(rig: Rig, updates: int, n_departures: int) -> None:
     rig.requests.feed.last_closed_episode = 1
     rig.request(Done(1, 10, 0.0))
     rig.requests.note_checkpoint(1)
@@ -616,7 +614,7 @@ def test_a_learner_that_does_not_know_what_the_run_has_learned_is_told_of(
     assert ("not_reproducible" in rig.events) is bool(n_departures)
 
 
-def test_whether_the_learner_kept_its_state_is_known_of_the_last_episode(rig: Rig) -> None:
+def test_whether_the_learner_saved_its_state_is_known_for_the_last_episode(rig: Rig) -> None:
     rig.requests.feed.last_closed_episode = 2
     rig.request(Done(1, 10, 0.0, kept=False))
     assert not rig.requests.learner_state_saved
@@ -624,7 +622,7 @@ def test_whether_the_learner_kept_its_state_is_known_of_the_last_episode(rig: Ri
     assert rig.requests.learner_state_saved
 
 
-# -- anything at all ---------------------------------------------------------------------------------------------------
+# -- arbitrary requests ------------------------------------------------------------------------------------------------
 
 INTS = st.integers(-(2**63), 2**64 - 1) | st.integers(-2, 12)
 REQUESTS = st.one_of(
@@ -652,7 +650,7 @@ def ranked_rig(tmp_path_factory: pytest.TempPathFactory) -> Rig:
 
 @settings(max_examples=150)
 @given(st.lists(st.tuples(REQUESTS, PAYLOADS, st.integers(0, 2)), max_size=8))
-def test_whatever_a_learner_sends_it_gets_an_answer_or_waits(
+def test_every_message_of_a_learner_is_answered_or_waits(
     ranked_rig: Rig, requests: list[tuple[RequestMessage, list[bytes], int]]
 ) -> None:
     for request, payloads, inserted in requests:

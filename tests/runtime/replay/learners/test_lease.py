@@ -8,7 +8,7 @@ from onrig.runtime.replay.learners.lease import MAX_SILENCE_S, Lease
 A, B = b"peer a", b"peer b"
 
 
-def test_the_first_holds_it_and_the_next_hears_who_and_since_when() -> None:
+def test_the_first_learner_holds_the_lease_and_the_next_is_informed_of_the_holder_and_the_time() -> None:
     lease = Lease(lambda peer: False)
     assert lease.holder == ""
     assert lease.request(b"a", "lab:1", A, 10.0) is None
@@ -16,7 +16,7 @@ def test_the_first_holds_it_and_the_next_hears_who_and_since_when() -> None:
     assert (lease.held_by(A), lease.held_by(B), lease.holder) == (True, False, "lab:1")
 
 
-def test_silence_counts_from_the_last_sign_of_life() -> None:
+def test_silence_counts_from_the_last_heartbeat() -> None:
     lease = Lease(lambda peer: False)
     lease.request(b"a", "a", A, 0.0)
     lease.on_message(B, MAX_SILENCE_S)
@@ -25,7 +25,7 @@ def test_silence_counts_from_the_last_sign_of_life() -> None:
     assert lease.request(b"b", "b", B, MAX_SILENCE_S + 1.5) is None
 
 
-def test_who_does_not_hold_it_cannot_give_it_up() -> None:
+def test_only_the_holder_can_release_the_lease() -> None:
     lease = Lease(lambda peer: False)
     lease.request(b"a", "a", A, 0.0)
     lease.release(B)
@@ -41,7 +41,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_at_most_one_holds_it_and_nobody_loses_it_while_alive(steps: list[tuple[str, int, float]]) -> None:
+def test_at_most_one_learner_holds_the_lease_and_none_loses_it_while_alive(steps: list[tuple[str, int, float]]) -> None:
     closed_peers: set[bytes] = set()
     lease = Lease(closed_peers.__contains__)
     now_s, last_message_s = 0.0, [0.0] * 4

@@ -22,7 +22,7 @@ from tests.runtime.samples import PENDULUM
 
 NO_STATES = np.zeros((0, 2), np.float32)
 UNTRUSTED_IDS = (2147483646, -1, (1 << 63) - 1, -(1 << 63), 0)
-"""What a policy may call itself."""
+"""Ids that a policy may claim."""
 
 
 def model(policy_id: int, *, hidden: int = 4, scale: float = 3.0, rate_hz: float = PENDULUM.rate_hz) -> bytes:
@@ -31,7 +31,7 @@ def model(policy_id: int, *, hidden: int = 4, scale: float = 3.0, rate_hz: float
 
 
 class RecordingAdmission(PolicyAdmission):
-    """A desk on a slot and a folder of the test's own, and its reports."""
+    """A desk with a slot and a folder for the test, and its reports."""
 
     def __init__(
         self, folder: Path, slot: PolicySlot, rate: AdmissionRate | None = None, *, lockstep: bool = False
@@ -44,15 +44,15 @@ class RecordingAdmission(PolicyAdmission):
         super().__init__(Examination(required, limits, seed=0), slot, policy_folder, self._note, rate)
 
     def _note(self, kind: str, **fields: object) -> None:
-        if kind != "policy_warning":  # of latency: a matter of this machine's load
+        if kind != "policy_warning":  # latency depends on the load of this machine
             self.events.append((kind, fields["policy"]))
 
     def offer(self, policy_id: int, **options: float) -> Verdict:
-        """Offer a policy that calls itself by this id."""
+        """Offer a policy that claims this id."""
         return self.admit(model(policy_id, **options), NO_STATES)  # type: ignore[arg-type]
 
     def record_actions(self, *policy_ids: int, dropped: int = 0) -> None:
-        """Let records name who acted, in order."""
+        """Report records of the acting policies, in order."""
         records = np.zeros(len(policy_ids), [("policy_id", "<u4")])
         records["policy_id"] = policy_ids
         self.record_acting(records, dropped)
@@ -102,7 +102,7 @@ def test_an_admitted_policy_is_in_the_slot_and_in_the_run_folder(admission: Reco
     ],
     ids=["empty", "garbage", "too large", "another rate", "beyond the limits", "NaN"],
 )
-def test_a_refused_policy_reaches_neither_slot_nor_folder_and_the_reason_is_told(
+def test_a_refused_policy_reaches_neither_slot_nor_folder_and_the_reason_is_reported(
     admission: RecordingAdmission, policy: bytes, stage: str
 ) -> None:
     verdict = admission.admit(policy, NO_STATES)
@@ -115,7 +115,7 @@ def test_a_refused_policy_reaches_neither_slot_nor_folder_and_the_reason_is_told
 
 
 @pytest.mark.parametrize("policy", [model(1), model(1, scale=30.0)], ids=["admitted", "refused"])
-def test_an_offer_that_is_repeated_gets_the_same_answer_and_changes_nothing(
+def test_a_repeated_offer_gets_the_same_answer_and_changes_nothing(
     admission: RecordingAdmission, policy: bytes
 ) -> None:
     first_verdict = admission.admit(policy, NO_STATES)
@@ -124,14 +124,14 @@ def test_an_offer_that_is_repeated_gets_the_same_answer_and_changes_nothing(
     assert (admission.tally, admission.slot.version, admission.events) == before
 
 
-def test_ids_count_up_by_one_for_the_admitted_alone(admission: RecordingAdmission) -> None:
+def test_only_admitted_policies_increment_the_id(admission: RecordingAdmission) -> None:
     ids = [admission.offer(n, scale=30.0 if n % 2 else 3.0).policy_id for n in (8, 9, 10, 11, 12)]
     assert ids == [1, 0, 2, 0, 3]
     assert admission.next_id == 4
 
 
 @pytest.mark.parametrize("claimed_id", UNTRUSTED_IDS)
-def test_the_rig_gives_the_id_whatever_a_policy_calls_itself(admission: RecordingAdmission, claimed_id: int) -> None:
+def test_the_rig_assigns_the_id_whatever_a_policy_calls_itself(admission: RecordingAdmission, claimed_id: int) -> None:
     assert admission.offer(claimed_id, scale=30.0).policy_id == 0
     assert admission.next_id == 1
     verdict = admission.offer(claimed_id)
@@ -141,7 +141,7 @@ def test_the_rig_gives_the_id_whatever_a_policy_calls_itself(admission: Recordin
 
 
 @pytest.mark.parametrize("claimed_id", UNTRUSTED_IDS)
-def test_a_file_is_given_its_id_by_the_rig_too(admission: RecordingAdmission, claimed_id: int) -> None:
+def test_the_rig_also_assigns_an_id_to_a_policy_file(admission: RecordingAdmission, claimed_id: int) -> None:
     assert admission.adopt(model(claimed_id)).policy_id == 1
     assert summarise(admission.slot.take()) == (1, 1, model(claimed_id))
     assert (admission.next_id, admission.filed_ids) == (2, [1])
@@ -151,14 +151,14 @@ def test_an_id_beyond_64_bits_is_malformed(admission: RecordingAdmission) -> Non
     assert (admission.offer(1 << 63).stage, admission.offer(1 << 200).stage) == ("contract", "contract")
 
 
-def test_when_ids_have_run_out_nothing_more_is_admitted(admission: RecordingAdmission) -> None:
+def test_when_ids_are_exhausted_nothing_more_is_admitted(admission: RecordingAdmission) -> None:
     admission.reserve_ids(MAX_POLICY_ID - 1)
     assert admission.offer(1).policy_id == MAX_POLICY_ID
     verdict = admission.offer(2)
     assert (verdict.accepted, verdict.stage, admission.slot.version) == (False, "ids", 1)
 
 
-def test_junk_leaves_nothing_behind_that_grows(admission: RecordingAdmission) -> None:
+def test_junk_does_not_accumulate(admission: RecordingAdmission) -> None:
     for n in range(200):
         assert not admission.admit(n.to_bytes(8, "little"), NO_STATES).accepted
     assert (admission.next_id, admission.counts()["next_policy"], admission.unsynced, admission.filed_ids) == (
@@ -183,7 +183,7 @@ def test_a_repeated_offer_is_known_by_its_bytes_however_many_refused_ones_came_b
 # -- how often ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_comes_too_soon_is_neither_judged_nor_remembered(tmp_path: Path, slot: PolicySlot) -> None:
+def test_an_offer_that_comes_too_soon_is_neither_judged_nor_remembered(tmp_path: Path, slot: PolicySlot) -> None:
     rate_hz = PENDULUM.rate_hz
     admission = RecordingAdmission(tmp_path, slot, PerSecond(1.0, rate_hz, lambda: 0.0))
     admission.record_actions(0)
@@ -198,13 +198,13 @@ def test_what_comes_too_soon_is_neither_judged_nor_remembered(tmp_path: Path, sl
     assert admission.counts()["too_soon_policies"] == 50
 
 
-def test_junk_uses_up_the_allowance_as_well(tmp_path: Path, slot: PolicySlot) -> None:
+def test_junk_uses_up_the_allowance_too(tmp_path: Path, slot: PolicySlot) -> None:
     admission = RecordingAdmission(tmp_path, slot, PerSecond(1.0, PENDULUM.rate_hz, lambda: 0.0))
     stages = [admission.admit(b"junk %d" % n, NO_STATES).stage for n in range(5)]
     assert stages == ["format", *[RATE] * 4]
 
 
-def test_in_lockstep_one_is_judged_at_each_barrier(tmp_path: Path, slot: PolicySlot) -> None:
+def test_in_lockstep_one_policy_is_judged_at_each_barrier(tmp_path: Path, slot: PolicySlot) -> None:
     admission = RecordingAdmission(tmp_path, slot, PerBarrier(), lockstep=True)
     verdicts = [
         admission.admit(model(n), NO_STATES, closed_episode=episode) for n, episode in enumerate((0, 0, 1, 1, 1, 3))
@@ -213,10 +213,10 @@ def test_in_lockstep_one_is_judged_at_each_barrier(tmp_path: Path, slot: PolicyS
     assert admission.admit(model(0), NO_STATES, closed_episode=3) == verdicts[0]
 
 
-# -- which files stay --------------------------------------------------------------------------------------------------
+# -- which files are kept ----------------------------------------------------------------------------------------------
 
 
-def test_what_never_acted_goes_once_a_later_one_acts(admission: RecordingAdmission) -> None:
+def test_a_policy_that_never_acted_is_deleted_once_a_later_one_acts(admission: RecordingAdmission) -> None:
     for n in range(1, 6):
         admission.slot.take()  # the loop takes each of them
         admission.offer(n)
@@ -228,7 +228,7 @@ def test_what_never_acted_goes_once_a_later_one_acts(admission: RecordingAdmissi
     assert admission.filed_ids == [1, 4, 6], "5 has been superseded; 1 acted, and acts again"
 
 
-def test_what_the_loop_never_takes_goes_at_once(admission: RecordingAdmission) -> None:
+def test_a_policy_that_the_loop_never_takes_is_deleted_at_once(admission: RecordingAdmission) -> None:
     admission.offer(1)
     admission.slot.take()
     for n in range(2, 200):
@@ -239,7 +239,7 @@ def test_what_the_loop_never_takes_goes_at_once(admission: RecordingAdmission) -
     assert admission.filed_ids == [1, 199, 200], "199 may be under preparation"
 
 
-def test_what_may_have_acted_in_records_that_were_lost_stays(admission: RecordingAdmission) -> None:
+def test_a_policy_that_may_have_acted_in_lost_records_is_kept(admission: RecordingAdmission) -> None:
     for n in range(1, 5):
         admission.slot.take()
         admission.offer(n)
@@ -252,7 +252,7 @@ def test_what_may_have_acted_in_records_that_were_lost_stays(admission: Recordin
     assert admission.filed_ids == [1, 2, 3, 4, 7]
 
 
-def test_in_lockstep_files_go_at_barriers_and_by_the_records_alone(tmp_path: Path, slot: PolicySlot) -> None:
+def test_in_lockstep_files_are_deleted_only_at_barriers_and_by_the_records(tmp_path: Path, slot: PolicySlot) -> None:
     admission = RecordingAdmission(tmp_path, slot, lockstep=True)
     for n in range(1, 5):
         admission.offer(n)
@@ -263,9 +263,7 @@ def test_in_lockstep_files_go_at_barriers_and_by_the_records_alone(tmp_path: Pat
     assert admission.filed_ids == [3, 4]
 
 
-def test_a_run_in_lockstep_ends_with_the_same_files_however_often_it_goes_back(
-    tmp_path: Path, slot: PolicySlot
-) -> None:
+def test_a_lockstep_run_ends_with_the_same_files_however_often_it_is_rewound(tmp_path: Path, slot: PolicySlot) -> None:
     original = RecordingAdmission(tmp_path, slot, lockstep=True)
     original.offer(1)
     original.offer(2)
@@ -285,7 +283,7 @@ def test_a_run_in_lockstep_ends_with_the_same_files_however_often_it_goes_back(
     assert third.filed_ids == [2, 3]
 
 
-def test_a_new_process_keeps_what_may_have_acted_under_the_one_before(
+def test_a_new_process_keeps_what_may_have_acted_under_the_previous_one(
     admission: RecordingAdmission, tmp_path: Path
 ) -> None:
     for n in range(1, 4):
@@ -300,7 +298,7 @@ def test_a_new_process_keeps_what_may_have_acted_under_the_one_before(
     assert successor.filed_ids == [1, 2, 3, 49]
 
 
-def test_what_acted_in_an_earlier_life_of_the_run_stays_whoever_goes_on_from_it(
+def test_policies_that_acted_in_an_earlier_lifetime_of_the_run_are_kept(
     admission: RecordingAdmission, tmp_path: Path
 ) -> None:
     for n in range(1, 5):
@@ -311,7 +309,7 @@ def test_what_acted_in_an_earlier_life_of_the_run_stays_whoever_goes_on_from_it(
     slot = PolicySlot(Segment.create(tmp_path / "another", SLOT_BYTES, SLOT_SCHEMA))
     resumed_admission = RecordingAdmission(tmp_path, slot)
     assert resumed_admission.reinstate() == 3
-    successor = RecordingAdmission(tmp_path, slot)  # the one before was killed before the loop had taken anything
+    successor = RecordingAdmission(tmp_path, slot)  # the previous one was killed before the loop had taken anything
     assert successor.next_id == 5
     successor.record_actions(3)
     for n in range(5, 9):
@@ -321,7 +319,7 @@ def test_what_acted_in_an_earlier_life_of_the_run_stays_whoever_goes_on_from_it(
     assert successor.filed_ids == [1, 2, 3, 4, 8]
 
 
-def test_a_full_disk_keeps_a_policy_from_its_file_but_not_from_the_loop(
+def test_a_full_disk_prevents_the_file_of_a_policy_but_not_its_use_by_the_loop(
     admission: RecordingAdmission, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail_replace(path: Path, target: Path) -> None:
@@ -339,7 +337,7 @@ def test_a_full_disk_keeps_a_policy_from_its_file_but_not_from_the_loop(
 
 
 @pytest.mark.parametrize("damaged_bytes", ["altered", "not listed"])
-def test_a_file_that_is_not_the_policy_that_was_filed_is_not_taken_for_it(
+def test_a_file_that_is_not_the_filed_policy_is_not_used_for_it(
     damaged_bytes: str, admission: RecordingAdmission, tmp_path: Path
 ) -> None:
     for policy_id in (1, 2):
@@ -356,7 +354,7 @@ def test_a_file_that_is_not_the_policy_that_was_filed_is_not_taken_for_it(
     assert (("policy_not_reinstated", 2) in successor.events) is (damaged_bytes == "altered")
 
 
-def test_a_process_that_was_killed_before_it_had_filed_a_policy_leaves_its_id_to_nobody(
+def test_the_id_of_a_policy_that_a_killed_process_did_not_file_is_not_reused(
     admission: RecordingAdmission, tmp_path: Path
 ) -> None:
     admission.offer(1)
@@ -366,7 +364,7 @@ def test_a_process_that_was_killed_before_it_had_filed_a_policy_leaves_its_id_to
     assert successor.offer(1).policy_id == 1
 
 
-def test_what_was_filed_by_a_process_that_was_killed_before_handing_it_over_reaches_the_loop(
+def test_a_policy_filed_but_not_handed_over_by_a_killed_process_reaches_the_loop(
     admission: RecordingAdmission, tmp_path: Path
 ) -> None:
     admission.offer(1)
@@ -386,7 +384,7 @@ def test_what_was_filed_by_a_process_that_was_killed_before_handing_it_over_reac
     assert third.active_id == 1, "not what was rolled back"
 
 
-def test_no_file_is_read_before_somebody_asks_for_it(
+def test_no_file_is_read_before_it_is_requested(
     admission: RecordingAdmission, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for n in range(1, 40):
@@ -407,15 +405,15 @@ def test_no_file_is_read_before_somebody_asks_for_it(
     assert len([path for path in paths_read if path.suffix == ".onnx"]) <= 16
 
 
-def test_foreign_names_in_the_folder_count_for_nothing(tmp_path: Path, slot: PolicySlot) -> None:
+def test_foreign_names_in_the_folder_are_ignored(tmp_path: Path, slot: PolicySlot) -> None:
     (tmp_path / "policies").mkdir()
     for name in ("0.onnx", "²3.onnx", "99999999999999999999.onnx", "notes.onnx", "-4.onnx", "7.txt", "4294967296.onnx"):
         (tmp_path / "policies" / name).write_bytes(b"")
     assert RecordingAdmission(tmp_path, slot).next_id == 1
 
 
-def test_a_policy_is_tried_on_what_the_rig_has_seen_as_well(admission: RecordingAdmission) -> None:
-    """A network that is sound wherever the probes look may still fail where the rig goes: at 40 rad/s."""
+def test_a_policy_is_also_tested_on_states_that_the_rig_has_seen(admission: RecordingAdmission) -> None:
+    """A network that is valid at all probes may still fail where the rig operates: at 40 rad/s."""
     contract = contract_for(PENDULUM.rig, PENDULUM.rate_hz, policy_id=1, parent_run="run", training_step=0)
     nodes = [
         models.node("Sub", ["observation", "edge"], ["beyond"]),
@@ -430,7 +428,7 @@ def test_a_policy_is_tried_on_what_the_rig_has_seen_as_well(admission: Recording
     assert "velocity 3600" in verdict.reason
 
 
-def test_a_desk_that_takes_over_knows_the_ids_that_were_used(admission: RecordingAdmission, tmp_path: Path) -> None:
+def test_a_desk_that_takes_over_knows_the_used_ids(admission: RecordingAdmission, tmp_path: Path) -> None:
     for policy_id in (1, 2):
         admission.admit(model(policy_id), NO_STATES)
     successor = RecordingAdmission(tmp_path, admission.slot)
@@ -439,13 +437,13 @@ def test_a_desk_that_takes_over_knows_the_ids_that_were_used(admission: Recordin
     assert successor.offer(2, hidden=5).policy_id == 3
 
 
-def test_a_policy_from_a_file_that_is_refused_reaches_no_slot(admission: RecordingAdmission) -> None:
+def test_a_refused_policy_from_a_file_reaches_no_slot(admission: RecordingAdmission) -> None:
     verdict = admission.adopt(model(41, scale=30.0))
     assert (verdict.accepted, verdict.stage) == (False, "bounds")
     assert admission.slot.version == 0
 
 
-def test_the_policy_a_run_started_with_does_not_come_back_when_the_desk_is_taken_over(
+def test_the_initial_policy_of_a_run_does_not_return_when_the_desk_is_taken_over(
     admission: RecordingAdmission, tmp_path: Path
 ) -> None:
     admission.adopt(model(1))
@@ -455,12 +453,10 @@ def test_the_policy_a_run_started_with_does_not_come_back_when_the_desk_is_taken
     assert summarise(admission.slot.take()) == (2, 2, model(2))
 
 
-# -- once more, beside a loop that has seen it (lockstep) --------------------------------------------------------------
+# -- repeated next to a loop that has seen it (lockstep) ---------------------------------------------------------------
 
 
-def test_what_happens_once_more_gets_the_same_ids_and_does_not_reach_the_loop_again(
-    tmp_path: Path, slot: PolicySlot
-) -> None:
+def test_repeated_offers_get_the_same_ids_and_do_not_reach_the_loop_again(tmp_path: Path, slot: PolicySlot) -> None:
     original = RecordingAdmission(tmp_path, slot, lockstep=True)
     original.offer(1)
     counts = original.counts()
@@ -481,7 +477,7 @@ def test_what_happens_once_more_gets_the_same_ids_and_does_not_reach_the_loop_ag
     assert summarise(slot.peek()) == (version + 1, 4, model(4))
 
 
-def test_one_that_was_filed_and_not_handed_over_reaches_the_loop_when_it_comes_again(
+def test_a_policy_filed_and_not_handed_over_reaches_the_loop_when_it_is_offered_again(
     tmp_path: Path, slot: PolicySlot
 ) -> None:
     original = RecordingAdmission(tmp_path, slot, lockstep=True)
@@ -496,7 +492,7 @@ def test_one_that_was_filed_and_not_handed_over_reaches_the_loop_when_it_comes_a
     assert summarise(slot.peek()) == (3, 3, model(3))
 
 
-def test_what_comes_otherwise_than_before_gets_an_id_that_nobody_had(tmp_path: Path, slot: PolicySlot) -> None:
+def test_an_offer_that_differs_from_before_gets_an_unused_id(tmp_path: Path, slot: PolicySlot) -> None:
     original = RecordingAdmission(tmp_path, slot, lockstep=True)
     original.offer(1)
     original.offer(2)
@@ -506,7 +502,7 @@ def test_what_comes_otherwise_than_before_gets_an_id_that_nobody_had(tmp_path: P
     assert summarise(slot.peek()) == (4, 4, model(2, hidden=5))
 
 
-def test_the_policy_a_run_starts_with_does_not_come_back_when_all_happens_once_more(
+def test_the_initial_policy_of_a_run_does_not_return_when_everything_is_repeated(
     tmp_path: Path, slot: PolicySlot
 ) -> None:
     original = RecordingAdmission(tmp_path, slot, lockstep=True)
@@ -522,7 +518,7 @@ def test_the_policy_a_run_starts_with_does_not_come_back_when_all_happens_once_m
 # -- rolled back -------------------------------------------------------------------------------------------------------
 
 
-def test_a_policy_that_was_rolled_back_is_refused_by_every_desk_of_its_run_folder(
+def test_a_rolled_back_policy_is_refused_by_every_desk_of_its_run_folder(
     admission: RecordingAdmission, tmp_path: Path
 ) -> None:
     for policy_id in (1, 2):
@@ -538,7 +534,7 @@ def test_a_policy_that_was_rolled_back_is_refused_by_every_desk_of_its_run_folde
     assert admission.admit(model(3), NO_STATES).accepted
 
 
-def test_one_that_another_replay_process_admitted_may_be_taken_back_too(
+def test_a_policy_admitted_by_another_replay_process_can_also_be_withdrawn(
     admission: RecordingAdmission, tmp_path: Path
 ) -> None:
     admission.admit(model(1), NO_STATES)
@@ -547,12 +543,14 @@ def test_one_that_another_replay_process_admitted_may_be_taken_back_too(
     assert not successor.admit(model(1), NO_STATES).accepted
 
 
-def test_what_was_never_admitted_cannot_be_taken_back(admission: RecordingAdmission) -> None:
+def test_a_policy_that_was_never_admitted_cannot_be_withdrawn(admission: RecordingAdmission) -> None:
     admission.note_rollback(5, "no number")
     assert admission.rolled_back == 0
 
 
-def test_a_full_disk_does_not_let_it_come_back(admission: RecordingAdmission, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_does_not_let_a_withdrawn_policy_return(
+    admission: RecordingAdmission, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail_replace(*arguments: object, **kwargs: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -564,7 +562,7 @@ def test_a_full_disk_does_not_let_it_come_back(admission: RecordingAdmission, mo
     assert not admission.admit(model(1), NO_STATES).accepted
 
 
-def test_a_list_of_them_that_cannot_be_read_is_told_of(admission: RecordingAdmission, tmp_path: Path) -> None:
+def test_an_unreadable_list_of_withdrawn_policies_is_reported(admission: RecordingAdmission, tmp_path: Path) -> None:
     (admission.folder / "rolled_back.json").write_bytes(b"[{")
     event_kinds: list[str] = []
     PolicyAdmission(
@@ -576,7 +574,7 @@ def test_a_list_of_them_that_cannot_be_read_is_told_of(admission: RecordingAdmis
     assert event_kinds == ["rolled_back_unreadable"]
 
 
-def test_the_training_step_of_a_policy_is_known_as_long_as_it_is_among_the_latest(
+def test_the_training_step_of_a_policy_is_known_while_it_is_among_the_latest(
     admission: RecordingAdmission,
 ) -> None:
     admission.admit(model(1), NO_STATES)

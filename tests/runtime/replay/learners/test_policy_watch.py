@@ -87,7 +87,7 @@ NAMES = ["passed", "nan", "slow", "trips", "alone", "closing", "twice"]
 
 @pytest.mark.parametrize(("rows", "expected"), EXPECTED, ids=NAMES)
 @given(st.data())
-def test_the_records_tell_what_became_of_each_policy_however_they_are_batched(
+def test_the_records_determine_the_outcome_of_each_policy_whatever_the_batching(
     rows: Records, expected: list[tuple[str, int, str | None]], data: st.DataObject
 ) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=6)))
@@ -98,7 +98,7 @@ def test_the_records_tell_what_became_of_each_policy_however_they_are_batched(
     assert [v[0] for v in recorder.verdicts] == [policy for _, policy, _ in expected]
 
 
-def test_the_event_says_where_and_who_acts_now_and_the_verdict_why() -> None:
+def test_the_event_reports_the_place_and_the_acting_policy_and_the_verdict_the_reason() -> None:
     recorder = RecordingWatch()
     recorder.watch.add(NAN)
     last_details = recorder.details[-1]
@@ -113,7 +113,7 @@ def test_the_event_says_where_and_who_acts_now_and_the_verdict_why() -> None:
     assert (recorder.watch.policy_id, recorder.watch.age_ticks) == (1, 5)
 
 
-def test_what_a_process_before_this_one_told_is_not_told_again_and_its_end_is_known() -> None:
+def test_reports_of_a_previous_process_are_not_repeated_and_its_end_is_known() -> None:
     recorder = RecordingWatch()
     cut_index = int(np.flatnonzero(NAN["flags"] & ROLLED_BACK)[0])
     recorder.watch.add_earlier_records(NAN[cut_index - 3 : cut_index - 2], were_reported=True, were_applied=True)
@@ -123,20 +123,20 @@ def test_what_a_process_before_this_one_told_is_not_told_again_and_its_end_is_kn
     assert recorder.watch.policy_id == 1
 
 
-def test_a_policy_that_is_replaced_in_the_very_tick_its_probation_ends_has_passed() -> None:
+def test_a_policy_replaced_in_the_tick_in_which_its_probation_ends_has_passed() -> None:
     recorder = RecordingWatch()
     recorder.watch.add(sequence_of(ticks(10, 1), ticks(1, 2)))
     assert recorder.events == [("policy_probation_passed", 1, None)]
 
 
-def test_one_that_is_replaced_before_has_no_verdict() -> None:
+def test_a_policy_replaced_before_the_end_of_its_probation_has_no_verdict() -> None:
     recorder = RecordingWatch()
     recorder.watch.add(sequence_of(ticks(9, 1), ticks(1, 2)))
     recorder.watch.close(None)
     assert recorder.events == []
 
 
-def test_at_the_end_a_probation_that_was_served_is_passed() -> None:
+def test_at_the_end_a_completed_probation_is_passed() -> None:
     recorder = RecordingWatch()
     recorder.watch.add(ticks(10, 1))
     assert recorder.events == []
@@ -144,7 +144,7 @@ def test_at_the_end_a_probation_that_was_served_is_passed() -> None:
     assert recorder.events == [("policy_probation_passed", 1, None)]
 
 
-def test_a_roll_back_that_no_record_tells_of_is_told_at_the_end() -> None:
+def test_a_rollback_without_a_record_is_reported_at_the_end() -> None:
     recorder = RecordingWatch()
     recorder.watch.add(sequence_of(PASSED, ticks(1, 2, PROBATION, Rule.FINITE)))
     recorder.watch.close(2)
@@ -155,7 +155,7 @@ def test_a_roll_back_that_no_record_tells_of_is_told_at_the_end() -> None:
     assert lost_recorder.events[-1] == ("policy_rolled_back", 7, "unknown")
 
 
-def test_records_without_a_policys_answer_count_for_nothing() -> None:
+def test_records_without_a_policy_answer_are_ignored() -> None:
     recorder = RecordingWatch()
     resets = ticks(20, 0, 0)
     resets["kind"] = Kind.RESET
@@ -164,13 +164,13 @@ def test_records_without_a_policys_answer_count_for_nothing() -> None:
     assert (recorder.watch.age_ticks, recorder.watch.age_s) == (11, 0.22)
 
 
-def test_a_watch_that_begins_in_mid_probation_hears_its_end() -> None:
+def test_a_watch_that_begins_during_a_probation_reports_its_end() -> None:
     recorder = RecordingWatch()
     recorder.watch.add(sequence_of(ticks(2, 1), ticks(1, 1, 0)))
     assert recorder.events == [("policy_probation_passed", 1, None)]
 
 
-def test_nothing_is_no_trouble() -> None:
+def test_no_records_cause_no_error() -> None:
     recorder = RecordingWatch(None)
     recorder.watch.add(np.zeros(0, LAYOUT.dtype))
     recorder.watch.close(None)
@@ -182,7 +182,7 @@ def test_nothing_is_no_trouble() -> None:
 BAD, OTHER = policy_digest(b"bad"), policy_digest(b"worse")
 
 
-def test_what_is_on_the_list_stays_on_it(tmp_path: Path) -> None:
+def test_entries_remain_on_the_list(tmp_path: Path) -> None:
     assert RolledBackList(tmp_path).find(BAD) is None
     RolledBackList(tmp_path).add(3, BAD, "no number")
     RolledBackList(tmp_path).add(9, OTHER, "slow")
@@ -193,7 +193,7 @@ def test_what_is_on_the_list_stays_on_it(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == [FILE_NAME]
 
 
-def test_one_is_on_it_once(tmp_path: Path) -> None:
+def test_a_policy_is_listed_once(tmp_path: Path) -> None:
     rolled_back_list = RolledBackList(tmp_path)
     rolled_back_list.add(3, BAD, "no number")
     rolled_back_list.add(3, BAD, "slow")
@@ -201,7 +201,7 @@ def test_one_is_on_it_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"[{", b"{}", b'[{"policy": "x"}]', b"\xff\xfe"])
-def test_a_list_that_cannot_be_read_is_told_of_and_counts_as_empty(tmp_path: Path, content: bytes) -> None:
+def test_an_unreadable_list_is_reported_and_counts_as_empty(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE_NAME).write_bytes(content)
     rolled_back_list = RolledBackList(tmp_path)
     assert (len(rolled_back_list), bool(rolled_back_list.damaged)) == (0, True)
@@ -209,7 +209,7 @@ def test_a_list_that_cannot_be_read_is_told_of_and_counts_as_empty(tmp_path: Pat
     assert (len(RolledBackList(tmp_path)), RolledBackList(tmp_path).damaged) == (1, "")
 
 
-def test_where_it_cannot_be_written_it_holds_for_this_process(tmp_path: Path) -> None:
+def test_an_unwritable_list_applies_to_this_process(tmp_path: Path) -> None:
     rolled_back_list = RolledBackList(tmp_path / "gone")
     with pytest.raises(OSError, match="No such file"):
         rolled_back_list.add(3, BAD, "no number")

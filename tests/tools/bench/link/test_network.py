@@ -14,7 +14,7 @@ PATIENCE_S = 60.0
 
 
 class EchoServer:
-    """Sends back what it reads, until its peer ends; then a last word."""
+    """Echoes what it reads, until its peer ends; then sends a last word."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -58,7 +58,7 @@ def read_exactly(connection: socket.socket, n: int) -> bytes:
     return data
 
 
-def test_everything_passes_in_order_however_it_stalls(echo: EchoServer) -> None:
+def test_everything_passes_in_order_despite_stalls(echo: EchoServer) -> None:
     sent = bytes(range(256)) * 400
     with LossyLink(echo.port, delay_s=0.001, loss=0.3, stall_s=0.005) as link, connect(link) as connection:
         threading.Thread(target=connection.sendall, args=(sent,), daemon=True).start()
@@ -67,14 +67,14 @@ def test_everything_passes_in_order_however_it_stalls(echo: EchoServer) -> None:
     assert link.n_forwarded_bytes - 2 * len(sent) in (0, len(b"bye"))  # the last word may still have passed at the end
 
 
-def test_what_was_said_before_the_end_arrives(echo: EchoServer) -> None:
+def test_data_sent_before_the_end_arrive(echo: EchoServer) -> None:
     with LossyLink(echo.port, delay_s=0.02) as link, connect(link) as connection:
         connection.sendall(b"x")
         connection.shutdown(socket.SHUT_WR)
         assert read_exactly(connection, 100) == b"xbye"
 
 
-def test_a_cut_ends_connections_in_mid_message_and_lets_none_live_until_mended(echo: EchoServer) -> None:
+def test_a_cut_ends_connections_mid_message_and_allows_none_until_restored(echo: EchoServer) -> None:
     with LossyLink(echo.port) as link:
         with connect(link) as connection:
             link.cut_after(30)

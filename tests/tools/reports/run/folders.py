@@ -1,4 +1,4 @@
-"""Run folders as runs leave them behind, made up."""
+"""Synthetic run folders, as left by runs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def load_config(*overrides: str) -> RunConfig:
 
 
 def write_run(folder: Path, *overrides: str) -> RunConfig:
-    """A run of six episodes with everything but a memory and post-mortems."""
+    """A run of six episodes with everything except a memory and post-mortems."""
     config = load_config(*overrides)
     folder.mkdir(exist_ok=True)
     save_resolved(config, folder / "config.yaml")

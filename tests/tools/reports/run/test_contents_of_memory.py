@@ -22,15 +22,15 @@ def test_the_memory_is_read_back_in_the_rigs_units(tmp_path: Path) -> None:
     assert contents.points[:, 0].max() == pytest.approx(3.0, abs=0.05)
     assert contents.points[:, 1].max() == pytest.approx(29.0, abs=1e-3)
     assert contents.age.tolist() == list(range(299, -1, -1)), "writes since"
-    # 300 angles, and velocities that go up once in 30 steps: at most one cell each.
+    # 300 angles, and velocities that rise once in 30 steps: at most one cell each.
     assert 0 < contents.covered_fraction <= 300 / 1600
 
 
-def test_without_a_checkpoint_it_is_said(tmp_path: Path) -> None:
+def test_a_missing_checkpoint_is_reported(tmp_path: Path) -> None:
     assert read_memory_sample(tmp_path, CONFIG) == "it has no checkpoint"
 
 
-def test_a_damaged_checkpoint_is_said(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_reported(tmp_path: Path) -> None:
     write_memory(tmp_path, CONFIG)
     for manifest in (tmp_path / "buffer").glob("manifest-*.json"):
         manifest.write_bytes(b"nonsense")
@@ -39,7 +39,7 @@ def test_a_damaged_checkpoint_is_said(tmp_path: Path) -> None:
     assert "cannot be read" in message
 
 
-def test_the_policy_is_asked_over_the_whole_range(tmp_path: Path) -> None:
+def test_the_policy_is_evaluated_over_the_complete_range(tmp_path: Path) -> None:
     write_policy(tmp_path, CONFIG)
     surface = read_surface(tmp_path, CONFIG, None)
     assert surface is not None
@@ -52,7 +52,7 @@ def test_the_policy_is_asked_over_the_whole_range(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"no model", b""])
-def test_a_policy_that_is_none_has_no_surface(tmp_path: Path, content: bytes) -> None:
+def test_an_invalid_policy_has_no_surface(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "policies").mkdir()
     (tmp_path / "policies" / "1.onnx").write_bytes(content)
     assert read_surface(tmp_path, CONFIG, 1) is None

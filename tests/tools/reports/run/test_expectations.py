@@ -1,4 +1,4 @@
-"""What an advice led to expect in a run's report, next to what the run achieved."""
+"""The expectations of an advice in the report of a run, next to its results."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def files(folder: Path, meta: dict[str, object], *, episodes: int = 6) -> RunFil
         (0.3, 0.4, "regret", "0.350, within the expected range"),
     ],
 )
-def test_a_run_is_compared_with_what_the_twin_led_to_expect(
+def test_a_run_is_compared_with_the_expectations_from_the_twin(
     low: float, high: float, objective: str, verdict: str, tmp_path: Path
 ) -> None:
     m = files(tmp_path / "run", advice_facts(advice(low, high, objective)))
@@ -60,18 +60,18 @@ def test_a_run_is_not_judged_before_its_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("meta", [{}, {"advised": "all will be well"}, {"advised": {"best": 1}}])
-def test_a_run_without_an_advice_has_no_such_table(meta: dict[str, object], tmp_path: Path) -> None:
+def test_a_run_without_advice_has_no_such_table(meta: dict[str, object], tmp_path: Path) -> None:
     m = files(tmp_path / "run", meta)
     assert advice_sheet(m) is None
     assert not [*warn_of_unexpected_scores(m)]
 
 
-def test_an_advice_is_written_with_the_run_and_read_back() -> None:
+def test_advice_is_written_with_the_run_and_read_back() -> None:
     facts = msgspec.json.decode(msgspec.json.encode(advice_facts(advice(0.1, 0.2))))
     assert msgspec.convert(facts["advised"], Advice) == advice(0.1, 0.2)
 
 
-def test_a_sharpened_identification_is_shown_and_a_plant_that_has_left_it_is_a_warning(tmp_path: Path) -> None:
+def test_a_sharpened_identification_is_shown_and_a_plant_that_has_departed_from_it_is_a_warning(tmp_path: Path) -> None:
     m = files(tmp_path / "run", {})
     assert identification_sheet(m) is None
     fitted = [Fitting(3000, widths={"gain": (0.02, 0.004)}), Fitting(6000, problem="the plant has left it")]

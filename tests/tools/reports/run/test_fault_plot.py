@@ -32,7 +32,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 CONFIG = load_config()
 
 
-def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+def test_a_written_post_mortem_is_read_back(tmp_path: Path) -> None:
     moments = read_last_moments(write_post_mortem(tmp_path, CONFIG, n=40))
     assert moments.fault == "device_lease"
     assert moments.columns["tick"].tolist() == list(range(40))
@@ -66,14 +66,14 @@ def test_a_damaged_file_leaves_a_plot_of_the_others(tmp_path: Path, file: str, c
     assert (tmp_path / "p.png").read_bytes().startswith(PNG)
 
 
-def test_a_post_mortem_of_which_nothing_is_readable_does_not_stop_the_report(tmp_path: Path) -> None:
+def test_an_unreadable_post_mortem_does_not_stop_the_report(tmp_path: Path) -> None:
     folder = write_post_mortem(tmp_path, CONFIG)
     for path in folder.iterdir():
         path.write_bytes(b"\xff")
     assert draw_post_mortems(tmp_path, CONFIG) == [folder / PLOT_FILE]
 
 
-def test_a_fault_long_after_the_last_record_does_not_squeeze_the_record(tmp_path: Path) -> None:
+def test_a_fault_long_after_the_last_record_does_not_compress_the_record(tmp_path: Path) -> None:
     folder = write_post_mortem(tmp_path, CONFIG)
     fault_content = msgspec.json.decode((folder / "fault.json").read_bytes(), type=dict[str, object])
     (folder / "fault.json").write_bytes(msgspec.json.encode({**fault_content, "t_mono_ns": 10**12 + 600 * 10**9}))
@@ -83,7 +83,7 @@ def test_a_fault_long_after_the_last_record_does_not_squeeze_the_record(tmp_path
     assert (tmp_path / "p.png").read_bytes().startswith(PNG)
 
 
-def test_at_the_end_of_a_run_the_last_one_alone_is_drawn(tmp_path: Path) -> None:
+def test_at_the_end_of_a_run_only_the_last_one_is_drawn(tmp_path: Path) -> None:
     assert draw_last_post_mortem(tmp_path, CONFIG) is None
     first_folder = write_post_mortem(tmp_path, CONFIG)
     last_folder = write_post_mortem(tmp_path, CONFIG, name="002-link_silent")
@@ -91,7 +91,7 @@ def test_at_the_end_of_a_run_the_last_one_alone_is_drawn(tmp_path: Path) -> None
     assert not (first_folder / PLOT_FILE).exists()
 
 
-def test_a_line_is_broken_where_an_episode_begins(tmp_path: Path) -> None:
+def test_a_line_is_interrupted_where_an_episode_begins(tmp_path: Path) -> None:
     moments = LastMoments(tmp_path, {}, {"t_mono_ns": np.arange(4.0)}, {"flags": ["", "late", "first|late", ""]}, [])
     x, y = _split_at_jumps(np.arange(4.0), np.array([1.0, 2.0, 0.0, 0.5]), 10.0, moments.episode_starts())
     assert np.isnan(y).tolist() == [False, False, True, False, False]
@@ -99,9 +99,7 @@ def test_a_line_is_broken_where_an_episode_begins(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:No artists with labels")
-def test_what_an_observation_is_to_follow_is_a_line_in_its_panel(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_target_of_an_observation_is_a_line_in_its_panel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     columns = {"t_mono_ns": np.arange(4.0) * 1e7, "t_receive_ns": np.arange(4.0) * 1e7}
     columns |= {
         f"observation.{name}": np.full(4, float(value)) for value, name in enumerate(("angle", "velocity", "ref"))

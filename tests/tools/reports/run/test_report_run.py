@@ -1,4 +1,4 @@
-"""The page of a run: its content, that it is self-contained, and that no run folder can break it."""
+"""The page of a run: its content, its self-containment, and that no run folder can break it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def complete_page(tmp_path_factory: pytest.TempPathFactory) -> Page:
-    """The page of a run that left everything behind."""
+    """The page of a run that left all of its files."""
     folder = tmp_path_factory.mktemp("run") / "a run"
     config = write_run(folder)
     write_policy(folder, config)
@@ -82,7 +82,7 @@ def test_it_has_all_plots(complete_page: Page) -> None:
     assert complete_page.plots["last moments before the fault"].startswith("data:image/png;base64,")
 
 
-def test_it_needs_nothing_from_anywhere(complete_page: Page) -> None:
+def test_the_page_is_self_contained(complete_page: Page) -> None:
     assert all(r.startswith(("data:", "#")) for r in complete_page.references)
     assert not {"script", "link", "iframe", "object"} & set(complete_page.tags)
 
@@ -93,7 +93,7 @@ def test_its_figures_are_the_runs(complete_page: Page) -> None:
     assert "The memory stores 300 of at most 500 experiences" in complete_page.text
 
 
-def test_what_was_not_kept_is_told_with_its_reason(complete_page: Page) -> None:
+def test_missing_data_are_reported_with_the_reason(complete_page: Page) -> None:
     assert "shapes: output is <b>wide</b>" in complete_page.text, "as text"
     assert "worse by 0.2" in complete_page.text
 
@@ -105,12 +105,12 @@ def test_faults_are_shown_with_cause_and_hint(complete_page: Page) -> None:
     assert "look at the line" in complete_page.text
 
 
-def test_it_says_how_to_run_it_again(complete_page: Page) -> None:
+def test_it_states_how_to_repeat_the_run(complete_page: Page) -> None:
     assert "onrig run 'pen dulum'" in complete_page.text
     assert re.search(r"onrig run '\S*.*/a run/config.yaml' --run-dir '.*/a run-again'", complete_page.text)
 
 
-def test_interventions_and_misses_are_counted_by_what_caused_them(complete_page: Page) -> None:
+def test_interventions_and_misses_are_counted_by_cause(complete_page: Page) -> None:
     text = re.sub(r"\s+", " ", complete_page.text)
     for row in ("envelope11", "host31", "link21"):
         assert row in text.replace(" ", ""), row
@@ -126,10 +126,10 @@ def test_the_same_run_gives_the_same_plots(tmp_path: Path) -> None:
     "damaged_name", ["summary.json", "meta.json", "episodes.csv", "events.jsonl", "timing.json", "buffer", "policies"]
 )
 @pytest.mark.parametrize("content", [None, b"\xff\x00{[<", b""])
-def test_whatever_is_missing_or_damaged_there_is_a_page(
+def test_whatever_is_missing_or_damaged_a_page_is_written(
     tmp_path: Path, damaged_name: str, content: bytes | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)  # quick; the plots have tests of their own
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # fast; the plots have their own tests
     config = write_run(tmp_path)
     if (tmp_path / damaged_name).exists():
         (tmp_path / damaged_name).unlink()
@@ -138,7 +138,7 @@ def test_whatever_is_missing_or_damaged_there_is_a_page(
     assert "pendulum swingup" in Page(report_run(tmp_path, config)).text
 
 
-def test_a_run_of_which_nothing_is_left_has_a_page_with_no_figures(tmp_path: Path) -> None:
+def test_a_run_without_any_data_has_a_page_without_figures(tmp_path: Path) -> None:
     config = write_run(tmp_path)
     for path in tmp_path.iterdir():
         if path.name != "config.yaml":
@@ -158,7 +158,7 @@ def test_without_matplotlib_the_tables_remain(tmp_path: Path, monkeypatch: pytes
     assert "5 of 1206" in page.text
 
 
-def test_a_checkpoint_of_another_memory_is_said_not_shown(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_memory_is_reported_and_not_shown(tmp_path: Path) -> None:
     config = write_run(tmp_path)
     write_memory(tmp_path, write_run(tmp_path, "seed=5"))
     page = Page(report_run(tmp_path, config))
@@ -166,7 +166,7 @@ def test_a_checkpoint_of_another_memory_is_said_not_shown(tmp_path: Path) -> Non
     assert "of a memory with 5 as its seed" in page.text
 
 
-def test_many_events_are_cut_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_events_are_truncated_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     config = write_run(tmp_path)
     many_events: list[dict[str, object]] = [{"kind": "warning", "message": f"number {k}"} for k in range(400)]
@@ -179,7 +179,7 @@ def test_many_events_are_cut_and_counted(tmp_path: Path, monkeypatch: pytest.Mon
     assert "281 lines between the first 40 and the last are omitted." in text
 
 
-def test_the_verb_writes_the_page_where_it_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb_writes_the_page_to_the_given_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_run(tmp_path / "run")
     assert main(["report", str(tmp_path / "run"), "--out", str(tmp_path / "p.html")]) == 0
     assert f"see {tmp_path / 'p.html'}" in capsys.readouterr().out
@@ -188,7 +188,9 @@ def test_the_verb_writes_the_page_where_it_is_told(tmp_path: Path, capsys: pytes
     assert "--out: no such folder" in capsys.readouterr().err
 
 
-def test_a_chart_that_cannot_be_drawn_costs_a_line_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chart_that_cannot_be_drawn_costs_one_line_on_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def raise_error(m: RunFiles) -> None:
         raise RuntimeError("no font")
 
@@ -208,7 +210,7 @@ def test_a_plot_replaces_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "see " in captured.out
 
 
-def test_a_run_is_reported_without_the_file_that_its_first_policy_came_from(tmp_path: Path) -> None:
+def test_a_run_is_reported_without_the_file_of_its_first_policy(tmp_path: Path) -> None:
     write_run(tmp_path)
     config = tmp_path / "config.yaml"
     config.write_text(config.read_text().replace("policy: null", "policy: sb3.onnx"))
@@ -226,7 +228,7 @@ def test_a_run_is_reported_without_the_file_that_its_first_policy_came_from(tmp_
         ("events.jsonl", "empty lines"),
     ],
 )
-def test_a_damaged_file_is_named_and_not_taken_for_a_missing_one(
+def test_a_damaged_file_is_named_and_not_mistaken_for_a_missing_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, damaged_content: str
 ) -> None:
     write_run(tmp_path)
@@ -241,7 +243,7 @@ def test_a_damaged_file_is_named_and_not_taken_for_a_missing_one(
     assert f"{name} " in Page(tmp_path / "report.html").text
 
 
-def test_code_in_what_a_page_says_is_shown_as_code(tmp_path: Path) -> None:
+def test_code_in_the_text_of_a_page_is_shown_as_code(tmp_path: Path) -> None:
     config = write_run(tmp_path)
     write_events(tmp_path, (*EVENTS[:1], {"kind": "warning", "message": "see `onrig doctor` <b>"}))
     text = report_run(tmp_path, config).read_text()
@@ -261,7 +263,7 @@ def test_a_mean_is_never_beyond_the_axis(tmp_path: Path) -> None:
     assert min(float(np.min(line.get_ydata())) for line in axes.get_lines()) >= axes.get_ylim()[0]
 
 
-def test_panels_without_content_are_left_out_and_said(tmp_path: Path) -> None:
+def test_empty_panels_are_left_out_and_reported(tmp_path: Path) -> None:
     config = write_run(tmp_path)
     write_events(tmp_path, EVENTS[:1])
     chart = charts.episodes_chart(read_run(tmp_path, config))
@@ -277,7 +279,7 @@ def test_panels_without_content_are_left_out_and_said(tmp_path: Path) -> None:
         (0.13, 0.2, "within", False),
     ],
 )
-def test_it_compares_the_first_evaluation_with_what_the_pretraining_led_to_expect(
+def test_the_first_evaluation_is_compared_with_the_expectation_from_pretraining(
     low: float, high: float, verdict: str, is_warned: bool, tmp_path: Path
 ) -> None:
     """The first evaluation scores 0.12."""

@@ -62,14 +62,14 @@ def test_their_times_are_the_runs(tmp_path: Path) -> None:
     assert times == [STARTED_S + 4.0 * k for k in range(1, 7)], "virtual seconds after the start"
 
 
-def test_updates_are_those_behind_the_policy_that_acted(tmp_path: Path) -> None:
+def test_updates_are_those_of_the_acting_policy(tmp_path: Path) -> None:
     config = write_run(tmp_path / "run")
     write_policy(tmp_path / "run", config, updates=40)
     write_curves(tmp_path / "run", config, tmp_path / "tb")
     assert {v for _, v, _ in curves(tmp_path / "tb" / "run")["learner/updates"]} == {40.0}
 
 
-def test_written_again_they_replace_their_own_and_nothing_else(tmp_path: Path) -> None:
+def test_rewriting_replaces_only_its_own_files(tmp_path: Path) -> None:
     config = write_run(tmp_path / "run")
     other = tmp_path / "tb" / "run" / "notes.txt"
     write_curves(tmp_path / "run", config, tmp_path / "tb")
@@ -79,7 +79,7 @@ def test_written_again_they_replace_their_own_and_nothing_else(tmp_path: Path) -
     assert other.read_text() == "mine"
 
 
-def test_the_verb_tells_how_to_look_at_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb_explains_how_to_view_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_run(tmp_path / "run")
     assert main(["report", str(tmp_path / "run"), "--tensorboard", str(tmp_path / "tb")]) == 0
     assert f"tensorboard --logdir {tmp_path / 'tb'}" in capsys.readouterr().out
