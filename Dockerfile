@@ -11,7 +11,7 @@ USER rig
 FROM base
 WORKDIR /home/rig/onrig
 COPY --chown=rig:rig . .
-# torch from PyPI has CUDA with it on x86-64; `make setup` finds the build for the CPU installed.
+# torch from PyPI includes CUDA on x86-64; `make setup` finds the build for the CPU installed.
 RUN python3 -m venv .venv \
     && .venv/bin/pip install --constraint constraints.txt --index-url https://download.pytorch.org/whl/cpu torch \
     && make setup

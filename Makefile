@@ -27,7 +27,7 @@ lint: setup
 	$(BIN)/mypy --num-workers 2
 	$(BIN)/lint-imports --no-logo
 
-# Tests of everything that has a form in C and one without it: they pass on the latter, too.
+# Tests of everything that is implemented in C and also without it: they pass without it, too.
 WITHOUT_LIBRARY := $(addprefix tests/,hw/test_framing.py learner/algorithms/test_returns.py learner/samplers/test_sum_tree.py \
 	learner/samplers/test_uniform.py learner/tape runtime/control/test_policy_switch.py runtime/control/test_tick.py \
 	runtime/policy/test_admission.py runtime/policy/test_network.py runtime/policy/test_probing.py runtime/policy/test_session.py \
@@ -55,7 +55,7 @@ wheels: setup
 
 # The slow studies: seeds 0-9 of `pendulum` and `magman`, killed runs, a network that fails, and the like.
 study: setup
-	$(BIN)/python -m pytest -m study --timeout=0 -o faulthandler_timeout=0  # they take as long as they take
+	$(BIN)/python -m pytest -m study --timeout=0 -o faulthandler_timeout=0  # they have no time limit
 
 # The laboratory (tests/lab/README.md): make attack ARGS='--quick --out attack-quick'
 $(LABORATORY): setup
