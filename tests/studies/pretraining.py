@@ -31,6 +31,8 @@ from onrig.runtime.run_state.episodes import EpisodeRow, read_rows
 from onrig.sim.twin.main import twin_options
 from onrig.sim.twin.options import sensor_half_range
 from onrig.tools.api.run_data import RunData
+from onrig.tools.identification.recorded import NotIdentified
+from onrig.tools.identification.sharpening import sharpen_run
 from onrig.tools.load import load
 from onrig.tools.pretrained import PRETRAINING_FILE, read_pretraining
 from onrig.tools.pretraining.pretrain import pretrain, resume
@@ -47,6 +49,8 @@ NOISE: Final = (0.001, 0.005)
 ZERO: Final = 0.02
 GOOD: Final = 0.8
 IN_A_ROW: Final = 20
+SOON: Final = 10
+"""Episodes after which a run must have noticed that its plant is not the identified one."""
 _OTHER_PART: Final = {"networks": ("selection", "seed_from"), "memory": ("learner", "start_from")}
 """What a run does not begin with if it begins with this part of a pretraining alone."""
 
@@ -128,6 +132,15 @@ def run_on_twin(folder: Path, name: str, overrides: list[str], twin: dict[str, A
         onrig.run(name, overrides, run_dir=folder, device=str(port))
 
 
+def has_left_identification(folder: Path) -> bool:
+    """Whether the newest data of a run contradict the identification that it began with."""
+    try:
+        sharpen_run(folder)
+    except NotIdentified:
+        return True
+    return False
+
+
 def run_once(folder: Path, name: str, overrides: list[str], twin: dict[str, Any] | None = None) -> dict[str, Any]:
     """Figures of one run, against the process of a ``twin`` if given; its log is deleted when they are computed."""
     result = folder / "figures.json"
@@ -158,6 +171,8 @@ def run_once(folder: Path, name: str, overrides: list[str], twin: dict[str, Any]
         "episodes": sum(row.kind == "train" for row in rows),
         "withdrawn": withdrawn[0] if withdrawn else None,
     }
+    if twin is not None:
+        figures["left"] = has_left_identification(folder)
     result.write_text(json.dumps(figures))
     (folder / "log.mcap").unlink(missing_ok=True)
     return figures
@@ -199,10 +214,12 @@ def study(out: Path, args: argparse.Namespace, seed: int) -> dict[str, Any]:
     for recipe in args.cold:
         overrides = [*recipe_settings(recipe), *common, *on_rig, f"episodes={args.cold_episodes}"]
         runs[f"cold, {recipe}"] = run_once(folder / f"cold-{recipe}", args.config, overrides)
-    starts = {"pretrained": pretrained / "start.yaml", "cold": args.recipe} if args.outside else {}
-    for name, recipe in starts.items():
+    started = str(pretrained / "start.yaml")
+    outside = {"pretrained": (started, args.outside_episodes), "cold": (args.recipe, args.outside_episodes)}
+    outside["first"] = started, SOON
+    for name, (recipe, episodes) in outside.items() if args.outside else ():
         overrides = [*recipe_settings(recipe), *common, "evaluate_every=1", "limits.on_withdrawn=reduce"]
-        overrides.append(f"episodes={args.outside_episodes}")
+        overrides.append(f"episodes={episodes}")
         heavy = heavier(drawn, args.outside)
         runs[f"outside, {name}"] = run_once(folder / f"outside-{name}", args.config, overrides, heavy)
     low, high = record.evaluations[-1].range
