@@ -25,6 +25,7 @@ import numpy as np
 import yaml
 
 import onrig
+from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.record import Kind, Rule
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.episodes import EpisodeRow, read_rows
@@ -33,7 +34,7 @@ from onrig.sim.twin.options import sensor_half_range
 from onrig.tools.api.run_data import RunData
 from onrig.tools.identification.recorded import NotIdentified
 from onrig.tools.identification.sharpening import sharpen_run
-from onrig.tools.load import load
+from onrig.tools.load import load, load_for_rig
 from onrig.tools.pretrained import PRETRAINING_FILE, read_pretraining
 from onrig.tools.pretraining.pretrain import pretrain, resume
 from tests.lab.rig.processes import process_of, until
@@ -82,6 +83,15 @@ def draw_plant(config: RunConfig, seed: int) -> dict[str, Any]:
 def recipe_settings(recipe: Path | str) -> list[str]:
     """Override for a recipe; none for ``own``, the configuration's algorithm."""
     return [] if recipe == "own" else [f"recipe={recipe}"]
+
+
+def is_valid(config: str, overrides: list[str]) -> bool:
+    """Whether a configuration passes its checks."""
+    try:
+        load_for_rig(config, overrides)
+    except ConfigError:
+        return False
+    return True
 
 
 def heavier(twin: dict[str, Any], factor: float) -> dict[str, Any]:
@@ -171,7 +181,7 @@ def run_once(folder: Path, name: str, overrides: list[str], twin: dict[str, Any]
         "episodes": sum(row.kind == "train" for row in rows),
         "withdrawn": withdrawn[0] if withdrawn else None,
     }
-    if twin is not None:
+    if twin is not None and folder.name.startswith("outside"):
         figures["left"] = has_left_identification(folder)
     result.write_text(json.dumps(figures))
     (folder / "log.mcap").unlink(missing_ok=True)
@@ -198,22 +208,25 @@ def study(out: Path, args: argparse.Namespace, seed: int) -> dict[str, Any]:
         resume(pretrained)
     record = read_pretraining(pretrained)
     runs = {}
-    on_rig = [twin, "evaluate_every=1"]
+    # As on a rig, nothing tells the configuration that its shield does not cover the plant.
+    is_covered = is_valid(args.config, [twin, *common])
+    on_rig = [twin if is_covered else "limits.on_withdrawn=reduce", "evaluate_every=1"]
+    rig = None if is_covered else drawn
     warm = [f"recipe={pretrained / 'start.yaml'}", *common, *on_rig, f"episodes={args.warm}"]
-    runs["pretrained"] = run_once(folder / "run", args.config, warm)
+    runs["pretrained"] = run_once(folder / "run", args.config, warm, rig)
     for part, (section, key) in _OTHER_PART.items() if args.parts else ():
         recipe = yaml.safe_load((pretrained / "start.yaml").read_text())
         del recipe[section][key]
         path = pretrained / f"start-{part}.yaml"
         path.write_text(yaml.safe_dump(recipe))
         overrides = [f"recipe={path}", *common, *on_rig, f"episodes={args.parts}"]
-        runs[f"{part} alone"] = run_once(folder / part, args.config, overrides)
+        runs[f"{part} alone"] = run_once(folder / part, args.config, overrides, rig)
     for figures in runs.values():
         if figures["rig_s"] is not None:
             figures["rig_s"] += motion_s
     for recipe in args.cold:
         overrides = [*recipe_settings(recipe), *common, *on_rig, f"episodes={args.cold_episodes}"]
-        runs[f"cold, {recipe}"] = run_once(folder / f"cold-{recipe}", args.config, overrides)
+        runs[f"cold, {recipe}"] = run_once(folder / f"cold-{recipe}", args.config, overrides, rig)
     started = str(pretrained / "start.yaml")
     outside = {"pretrained": (started, args.outside_episodes), "cold": (args.recipe, args.outside_episodes)}
     outside["first"] = started, SOON
