@@ -56,6 +56,20 @@ class Transport(Protocol):
         """Close the transport; closing twice is harmless."""
 
 
+def wait_readable(poll: select.poll, fd: int, timeout_ns: int) -> None:
+    """Wait until ``fd``, which is registered with ``poll``, is readable, for at most ``timeout_ns``.
+
+    poll rounds up to milliseconds, one period at 1 kHz; select is accurate to microseconds.
+    """
+    whole_ms, rest_ns = divmod(max(timeout_ns, 0), _NS_PER_MS)
+    if whole_ms and poll.poll(whole_ms):
+        return
+    if rest_ns and fd < _SELECT_LIMIT:
+        select.select((fd,), (), (), rest_ns * 1e-9)
+    elif rest_ns:
+        poll.poll(1)
+
+
 class DescriptorTransport:
     """A Transport over an open, non-blocking descriptor, which it owns: serial port, either end of a pty, socket."""
 
@@ -105,14 +119,7 @@ class DescriptorTransport:
     def _wait(self, timeout_ns: int) -> None:
         if self._fd < 0:
             raise self._lost_error(None)
-        # poll has a resolution of 1 ms, one period at 1 kHz; select is accurate to microseconds.
-        whole_ms, rest_ns = divmod(timeout_ns, _NS_PER_MS)
-        if whole_ms and self._poll.poll(whole_ms):
-            return
-        if rest_ns and self._fd < _SELECT_LIMIT:
-            select.select((self._fd,), (), (), rest_ns * 1e-9)
-        elif rest_ns:
-            self._poll.poll(1)
+        wait_readable(self._poll, self._fd, timeout_ns)
 
     def _lost_error(self, error: OSError | None) -> LinkError:
         if self._fd < 0:

@@ -13,6 +13,7 @@ import struct
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from onrig.hw.transport import wait_readable
 from onrig.runtime.record import RecordLayout
 from onrig.runtime.shm.latest import Latest, latest_bytes
 from onrig.runtime.shm.segment import Segment
@@ -106,9 +107,9 @@ class _Side:
 
     def wait(self, timeout_ns: int) -> None:
         """Wait until the other side has sent a message since the last call, at most ``timeout_ns``."""
-        if self._poll.poll(max(timeout_ns, 0) / 1e6):
-            with contextlib.suppress(BlockingIOError):
-                os.read(self._receive_fd, _MAX_DRAIN_BYTES)
+        wait_readable(self._poll, self._receive_fd, timeout_ns)
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._receive_fd, _MAX_DRAIN_BYTES)
 
     def _wake(self) -> None:
         with contextlib.suppress(BlockingIOError):  # full: unread bytes will wake the other side up anyway

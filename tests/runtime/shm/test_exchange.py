@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -50,6 +52,21 @@ def test_each_side_receives_the_newest_message_of_the_other(sides: Sides) -> Non
     trainer.wait(10**10)
     assert trainer.sample() == SAMPLE
     trainer.wait(0)
+
+
+@pytest.mark.parametrize("timeout_ns", [1_500_000, 300_000])
+def test_a_wait_is_not_rounded_up_to_milliseconds(
+    sides: Sides, monkeypatch: pytest.MonkeyPatch, timeout_ns: int
+) -> None:
+    """A rounded one made each late action miss its period at 500 Hz."""
+    loop, _ = sides
+    waits_ns: list[float] = []
+    poll = SimpleNamespace(poll=lambda timeout_ms: waits_ns.append(math.ceil(timeout_ms) * 1e6))
+    monkeypatch.setattr(loop, "_poll", poll)
+    select = SimpleNamespace(select=lambda r, w, x, timeout_s: waits_ns.append(timeout_s * 1e9))
+    monkeypatch.setattr("onrig.hw.transport.select", select)
+    loop.wait(timeout_ns)
+    assert sum(waits_ns) == pytest.approx(timeout_ns)
 
 
 def test_a_side_that_never_reads_blocks_no_one(sides: Sides) -> None:
