@@ -20,8 +20,14 @@ from onrig.runtime.shm.exchange import NO_TICK, LoopSide, Sample
 ConditionWaiter = Callable[[Callable[[], bool], str, FaultName, float], None]
 """Blocks, disarmed, until a condition holds.  Arguments: condition, its description, fault on timeout, timeout (s)."""
 _HELD: Final = int(Flag.HELD)
-_ACTION_TIMEOUT_PERIODS: Final = 0.75
-"""Periods to wait for an action; the shield, the link and the device need the remainder of the period."""
+_RESERVE_NS: Final = 1_000_000
+"""Time that the shield, the link and the device need after the wait for an action, where the period allows it."""
+_RESERVE_PERIODS: Final = 0.25
+"""Least part of the period that is reserved for them."""
+_MIN_WAIT_PERIODS: Final = 0.25
+"""Periods that a tick which begins in time waits for an action at any rate."""
+_MAX_CLOCK_DRIFT: Final = 1e-3
+"""Greatest relative difference between the clocks of device and host."""
 _POLL_INTERVAL_NS: Final = 50_000_000
 _FIRST_ACTION_TIMEOUT_S: Final = 2.0
 """Device time from the start of an episode to its first action; the safe output is in force until then."""
@@ -104,22 +110,46 @@ class _Samples:
         self._exchange.send(Sample(self._episode, self._n_periods, self._return, sent_ns, is_over, bytes(records)))
 
 
+class TickGrid:
+    """Estimate of when a tick would have begun if it were not late, in real time.
+
+    Device frames are equally spaced, so the earliest begin so far determines the grid; it is allowed to drift.
+    """
+
+    def __init__(self, period_ns: int) -> None:
+        self._spacing_ns = round((1 + _MAX_CLOCK_DRIFT) * period_ns)
+        self._next_ns: int | None = None
+
+    def due_ns(self, now_ns: int) -> int:
+        """Time at which the tick that begins at ``now_ns`` was due: at most one period earlier."""
+        due_ns = now_ns if self._next_ns is None else min(now_ns, self._next_ns)
+        due_ns += (now_ns - due_ns) // self._spacing_ns * self._spacing_ns  # frames that were missed
+        self._next_ns = due_ns + self._spacing_ns
+        return due_ns
+
+
+def action_wait_ns(period_ns: int) -> int:
+    """Time from the due time of a tick until it no longer waits for an action, in real time."""
+    reserve_ns = max(_RESERVE_NS, round(_RESERVE_PERIODS * period_ns))
+    return max(period_ns - reserve_ns, round(_MIN_WAIT_PERIODS * period_ns))
+
+
 class TrainerActor:
     """Acts on the answers that a trainer gives to samples, exchanged through shared memory.
 
-    In real time the loop waits for an answer during part of the period.  If none arrives, the previous action is held
-    (flag HELD); a late answer takes effect in the next tick.  After one lease without an answer, the fallback acts for
-    one tick and the episode ends.  In lockstep, virtual time stops until the trainer answers, for at most
-    ``barrier_timeout_s`` of wall-clock time.
+    In real time the loop waits for an answer during part of the period, less if the tick is late.  If none arrives,
+    the previous action is held (flag HELD); a late answer takes effect in the next tick.  After one lease without an
+    answer, the fallback acts for one tick and the episode ends.  In lockstep, virtual time stops until the trainer
+    answers, for at most ``barrier_timeout_s`` of wall-clock time.
     """
 
     def __init__(self, config: RunConfig, loop_side: LoopSide, tick: Tick, requests: Requests, board: Board) -> None:
         self._exchange, self._tick, self._requests, self._board = loop_side, tick, requests, board
         self._samples = _Samples(config, loop_side)
         lease_periods = config.rig.lease_periods
-        limit_s = config.barrier_timeout_s
+        self._is_lockstep, self._period_ns = config.lockstep, config.wall_period_ns
         self._timeout_ns = (
-            round(limit_s * 1e9) if config.lockstep else round(_ACTION_TIMEOUT_PERIODS * config.wall_period_ns)
+            round(1e9 * config.barrier_timeout_s) if config.lockstep else action_wait_ns(config.wall_period_ns)
         )
         self._max_late_ticks = 1 if config.lockstep else lease_periods
         self._max_late_ticks_at_start = (
@@ -137,6 +167,7 @@ class TrainerActor:
         self._late_ticks, self._is_silent = 0, False
         self._previous_step: Step | None = None
         self._last_reply_tick = NO_TICK
+        self._grid = TickGrid(self._period_ns)
         self._samples.begin(self._episodes)
 
     def is_ready(self) -> bool:
@@ -159,9 +190,11 @@ class TrainerActor:
 
     def act(self, step: Step) -> None:
         """Fill in the trainer's action or, after one lease without an answer, NaN, which makes the shield fall back."""
+        now_ns = time.monotonic_ns()
+        deadline_ns = (now_ns if self._is_lockstep else self._grid.due_ns(now_ns)) + self._timeout_ns
         self._samples.send(step, self._previous_step, is_over=False)
         self._previous_step = step
-        has_replied = self._await_reply(step.tick)
+        has_replied = self._await_reply(step.tick, deadline_ns)
         step.policy = self._held_action
         if has_replied:
             return
@@ -173,9 +206,8 @@ class TrainerActor:
             self._is_silent = True
             step.policy = self._no_action
 
-    def _await_reply(self, tick: int) -> bool:
+    def _await_reply(self, tick: int, deadline_ns: int) -> bool:
         """Wait for the answer to the sample of ``tick``; False on a timeout, a stop or a request for a new episode."""
-        deadline_ns = time.monotonic_ns() + self._timeout_ns
         while True:
             request = self._exchange.request
             if request is not None and request.tick > self._last_reply_tick and request.episodes == self._episodes:

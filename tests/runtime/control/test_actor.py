@@ -110,6 +110,39 @@ def test_another_episode_ends_the_current_one_without_a_fallback(realtime_traine
     assert realtime_trainer.is_over()
 
 
+@pytest.mark.parametrize(
+    ("period_us", "wait_us"), [(20_000, 15_000), (4000, 3000), (2000, 1000), (1000, 250)], ids="{} us".format
+)
+def test_the_rest_of_the_period_is_long_enough_for_the_command(period_us: int, wait_us: int) -> None:
+    assert module.action_wait_ns(1000 * period_us) == 1000 * wait_us
+
+
+def test_a_late_tick_waits_less(realtime_trainer: Trainer) -> None:
+    period_ns = REALTIME.wall_period_ns
+    realtime_trainer.act(0)
+    for lateness in (0.1, 0.5, 0.9):
+        begin_ns = realtime_trainer.tick * period_ns
+        realtime_trainer.now_ns = begin_ns + round(lateness * period_ns)
+        realtime_trainer.act(None)
+        assert realtime_trainer.now_ns - begin_ns == pytest.approx(max(0.75, lateness) * period_ns, rel=0.01)
+
+
+def test_a_reply_that_waits_is_applied_in_a_tick_too_late_to_wait(realtime_trainer: Trainer) -> None:
+    realtime_trainer.act(0)
+    realtime_trainer.now_ns = round(1.9 * REALTIME.wall_period_ns)
+    realtime_trainer.request = realtime_trainer.request._replace(tick=2, action=(9.0,))
+    assert realtime_trainer.act(None).policy == (9.0,)
+
+
+def test_the_grid_of_ticks_survives_missed_frames_and_a_slower_device() -> None:
+    grid = module.TickGrid(1_000_000)
+    assert grid.due_ns(5_000_000) == 5_000_000
+    assert grid.due_ns(9_200_000) == pytest.approx(9_000_000, abs=5_000), "three frames were missed"
+    for k in range(1, 2001):  # 500 ppm slower
+        due_ns = grid.due_ns(9_200_000 + round(1_000_500 * k))
+    assert due_ns == 9_200_000 + 1_000_500 * 2000
+
+
 def test_in_lockstep_virtual_time_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = Trainer(LOCKSTEP, monkeypatch)
     assert trainer.act(10 * LOCKSTEP.wall_period_ns).policy == (1.25,)
