@@ -138,7 +138,7 @@ def _delay_findings(config: RunConfig) -> Iterator[Finding]:
     on_wire_us = _wire_us(config)
     if on_wire_us > box.late_us:
         description = (
-            f"a state and a command take {on_wire_us:.0f} us on this connection, the shield covers {box.late_us} us"
+            f"a state and a command take {on_wire_us:.0f} us on this connection, but the shield covers {box.late_us} us"
         )
         yield late_path, f"{description}: increase it, or the baud rate (device.port.baud)"
 

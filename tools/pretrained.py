@@ -69,13 +69,6 @@ class Pretraining(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """Reason why the pretraining ended; empty if it is not complete."""
 
 
-def recent_change(evaluations: Sequence[Scores]) -> PairedComparison | None:
-    """Return the paired change of the score over the last PATIENCE_PIECES pieces; None if fewer have run."""
-    if len(evaluations) <= PATIENCE_PIECES:
-        return None
-    return paired_difference(np.array(evaluations[-1].scores), np.array(evaluations[-1 - PATIENCE_PIECES].scores))
-
-
 def total_improvement(evaluations: Sequence[Scores]) -> PairedComparison:
     """Return the paired improvement on the first policy."""
     return paired_difference(np.array(evaluations[-1].scores), np.array(evaluations[0].scores))
@@ -84,14 +77,17 @@ def total_improvement(evaluations: Sequence[Scores]) -> PairedComparison:
 def has_settled(evaluations: Sequence[Scores]) -> bool:
     """Return whether the score has settled.
 
-    The policy must be better than the first one, and the interval of the score's change over the last PATIENCE_PIECES
-    pieces must lie within SETTLING_MARGIN of the improvement so far.  Both are paired by plant.
+    The policy must be better than the first one, and the intervals of its differences from the policies of the last
+    PATIENCE_PIECES pieces must all lie within SETTLING_MARGIN of the improvement so far.  All are paired by plant.  One
+    difference would not suffice: a policy that varies from piece to piece is sometimes as good as an earlier one.
     """
-    recent = recent_change(evaluations)
-    if recent is None:
+    if len(evaluations) <= PATIENCE_PIECES:
         return False
     improvement = total_improvement(evaluations)
-    return improvement.low > 0 and max(recent.high, -recent.low) < SETTLING_MARGIN * improvement.value
+    margin = SETTLING_MARGIN * improvement.value
+    newest = np.array(evaluations[-1].scores)
+    changes = [paired_difference(newest, np.array(e.scores)) for e in evaluations[-1 - PATIENCE_PIECES : -1]]
+    return improvement.low > 0 and all(max(change.high, -change.low) < margin for change in changes)
 
 
 def read_pretraining(folder: Path) -> Pretraining:

@@ -49,7 +49,7 @@ def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
         problems.append(f"{settings.algorithm} learns from successive experiences: omit selection.synthetic")
     needs_exploration = Signal.EXPLORATION in parse_strategy(config.selection.strategy).keeper.required_signals
     if needs_exploration and hasattr(settings.algorithm_config, "levels") and config.selection.synthetic is not None:
-        problems.append("synthetic experiences of random levels have no exploration signal, which retention needs")
+        problems.append("synthetic experiences of random levels have no exploration signal, which the retention needs")
     if settings.learning_starts is not msgspec.UNSET:
         problems.append("trials learn from the first minibatch on: omit learner.learning_starts")
     if settings.updates_per_episode is None and not settings.algorithm_config.batch_steps:

@@ -1,14 +1,14 @@
 """Rig time from an unknown plant to a learned task: ``python -m tests.studies.pretraining OUT --plants 4``.
 
-Each plant is a twin known only by its signals: lumped parameters within 30 % of the configuration's, dry friction, dead
-band, delay, noise and zeros. It is identified until the parameters are known to 10 %, a policy is pretrained on the
-posterior, and a run starts with it; cold starts of recipes on the same plants are compared, under the shield of the
-same identification. Every run evaluates after each training episode. The rig time is all motion except evaluations,
-until the first of 20 consecutive evaluations that reach 0.8: identification and training episodes, or training episodes
-only; trips and wear (full strokes of the actuators) are those of the training episodes in it, or of all. ``--parts``
-adds runs that start with the networks or with the memory alone; ``--outside 1.6`` adds runs on the same plant with 1.6
-times the mass, which its identification does not contain. Results in OUT are not recomputed, so a stopped study
-continues.
+Each plant is a twin known only by its signals: lumped parameters within 30 % of the configuration's, dry friction,
+dead band, delay, noise and zeros. It is identified until the parameters are known to 10 %, a policy is pretrained on
+the posterior, and a run starts with it; cold starts of recipes on the same plants are compared, under the shield of
+the same identification. Every run evaluates after each training episode. The rig time is all motion except
+evaluations, until the first of 20 consecutive evaluations that reach ``--good``: identification and training
+episodes, or training episodes only; trips and wear (full strokes of the actuators) are those of the training episodes
+in it, or of all. ``--parts`` adds runs that start with the networks or with the memory alone; ``--outside 1.6`` adds
+runs on the same plant with 1.6 times the mass, which its identification does not contain. Results in OUT are not
+recomputed, so a stopped study continues.
 """
 
 from __future__ import annotations
@@ -48,7 +48,6 @@ _OTHER_DELAY: Final = 0.8
 """Delay on other rigs: together with the transmission time their shield covers at most one period."""
 NOISE: Final = (0.001, 0.005)
 ZERO: Final = 0.02
-GOOD: Final = 0.8
 IN_A_ROW: Final = 20
 SOON: Final = 10
 """Episodes after which a run must have noticed that its plant is not the identified one."""
@@ -100,8 +99,8 @@ def heavier(twin: dict[str, Any], factor: float) -> dict[str, Any]:
     return {**twin, "plant": {**plant, "mass": factor * plant["mass"]}}
 
 
-def rig_time_s(rows: list[EpisodeRow], rate_hz: float) -> float | None:
-    """Training time until the first of IN_A_ROW consecutive good evaluations; None without them."""
+def rig_time_s(rows: list[EpisodeRow], rate_hz: float, good_score: float) -> float | None:
+    """Training time until the first of IN_A_ROW consecutive evaluations with ``good_score``; None without them."""
     passed, begun = 0.0, 0.0
     good = 0
     for row in rows:
@@ -109,7 +108,7 @@ def rig_time_s(rows: list[EpisodeRow], rate_hz: float) -> float | None:
             passed += row.steps / rate_hz
         else:
             begun = begun if good else passed
-            good = good + 1 if row.score >= GOOD else 0
+            good = good + 1 if row.score >= good_score else 0
             if good == IN_A_ROW:
                 return begun
     return None
@@ -151,7 +150,9 @@ def has_left_identification(folder: Path) -> bool:
     return False
 
 
-def run_once(folder: Path, name: str, overrides: list[str], twin: dict[str, Any] | None = None) -> dict[str, Any]:
+def run_once(
+    folder: Path, name: str, overrides: list[str], good_score: float, twin: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Figures of one run, against the process of a ``twin`` if given; its log is deleted when they are computed."""
     result = folder / "figures.json"
     if result.exists():
@@ -167,7 +168,7 @@ def run_once(folder: Path, name: str, overrides: list[str], twin: dict[str, Any]
     run = onrig.open_run(folder)
     rows = read_rows(folder / "episodes.csv").rows
     evaluated = [row.score for row in rows if row.kind == "eval"]
-    rig_s = rig_time_s(rows, run.config.rate_hz)
+    rig_s = rig_time_s(rows, run.config.rate_hz, good_score)
     trips, wear = trips_and_wear(run, rig_s)
     events = run.events
     withdrawn = [fields["episode"] for fields in events["fields"][events["kind"] == "promise_withdrawn"]]
@@ -213,20 +214,20 @@ def study(out: Path, args: argparse.Namespace, seed: int) -> dict[str, Any]:
     on_rig = [twin if is_covered else "limits.on_withdrawn=reduce", "evaluate_every=1"]
     rig = None if is_covered else drawn
     warm = [f"recipe={pretrained / 'start.yaml'}", *common, *on_rig, f"episodes={args.warm}"]
-    runs["pretrained"] = run_once(folder / "run", args.config, warm, rig)
+    runs["pretrained"] = run_once(folder / "run", args.config, warm, args.good, rig)
     for part, (section, key) in _OTHER_PART.items() if args.parts else ():
         recipe = yaml.safe_load((pretrained / "start.yaml").read_text())
         del recipe[section][key]
         path = pretrained / f"start-{part}.yaml"
         path.write_text(yaml.safe_dump(recipe))
         overrides = [f"recipe={path}", *common, *on_rig, f"episodes={args.parts}"]
-        runs[f"{part} alone"] = run_once(folder / part, args.config, overrides, rig)
+        runs[f"{part} alone"] = run_once(folder / part, args.config, overrides, args.good, rig)
     for figures in runs.values():
         if figures["rig_s"] is not None:
             figures["rig_s"] += motion_s
     for recipe in args.cold:
         overrides = [*recipe_settings(recipe), *common, *on_rig, f"episodes={args.cold_episodes}"]
-        runs[f"cold, {recipe}"] = run_once(folder / f"cold-{recipe}", args.config, overrides, rig)
+        runs[f"cold, {recipe}"] = run_once(folder / f"cold-{recipe}", args.config, overrides, args.good, rig)
     started = str(pretrained / "start.yaml")
     outside = {"pretrained": (started, args.outside_episodes), "cold": (args.recipe, args.outside_episodes)}
     outside["first"] = started, SOON
@@ -234,7 +235,7 @@ def study(out: Path, args: argparse.Namespace, seed: int) -> dict[str, Any]:
         overrides = [*recipe_settings(recipe), *common, "evaluate_every=1", "limits.on_withdrawn=reduce"]
         overrides.append(f"episodes={episodes}")
         heavy = heavier(drawn, args.outside)
-        runs[f"outside, {name}"] = run_once(folder / f"outside-{name}", args.config, overrides, heavy)
+        runs[f"outside, {name}"] = run_once(folder / f"outside-{name}", args.config, overrides, args.good, heavy)
     low, high = record.evaluations[-1].range
     return {
         "plant": seed,
@@ -256,6 +257,7 @@ def main() -> None:
     parser.add_argument("--plants", type=int, default=4)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--good", type=float, default=0.8, metavar="SCORE")
     parser.add_argument("--warm", type=int, default=30)
     parser.add_argument("--cold-episodes", type=int, default=200)
     parser.add_argument("--parts", type=int, default=0, metavar="EPISODES")

@@ -20,6 +20,7 @@ def test_pretraining_has_settled_when_the_last_pieces_change_little_of_what_was_
     assert has_settled(history(0.1, 0.5, 0.90, 0.905, 0.91, 0.905))
     assert not has_settled(history(0.1, 0.5, 0.88, 0.905, 0.91, 0.91)), "still rising"
     assert not has_settled(history(0.1, 0.5, 0.93, 0.93, 0.92, 0.90)), "falling"
+    assert not has_settled(history(0.1, 0.5, 0.90, 0.87, 0.86, 0.90)), "varying"
 
 
 def test_a_plateau_without_learning_is_not_an_end() -> None:

@@ -1,25 +1,30 @@
-"""Attempts of a pretraining: one that has learned nothing is set aside, and the next begins with another seed.
+"""Attempts of a pretraining: one that has learned nothing is set aside; the next has another seed and longer horizon.
 
-Learning can end in a policy that does nothing, for example when its noise falls below an actuator's dead band.  On a
-drawn plant another attempt takes a minute; on a rig it would take an hour.
+Learning can end in a policy that does nothing.  On plants with little force that is the best policy for a short
+horizon: the cost of moving comes at once, and the reward after several swings.  On a drawn plant another attempt takes
+a minute; on a rig it would take an hour.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 
+from onrig.learner.settings import learner_settings
 from onrig.runtime.config.identified import FILE_NAME
+from onrig.runtime.files import sync
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_loading import load_resolved
 from onrig.tools.pretrained import PATIENCE_PIECES, PRETRAINING_FILE, Scores, total_improvement
 
 MIN_PIECES: Final = 6
 """Pieces that the first attempt is given to become better than its first policy; each further one has twice as many."""
+HORIZON_FACTOR: Final = 1.5
+"""Factor by which each attempt lengthens the horizon of the one before."""
 _CONFIG_FILE: Final = "config.yaml"
 _MAX_SEED: Final = 2**31
 
@@ -44,7 +49,26 @@ def attempt_folder(folder: Path, number: int) -> Path:
 def attempt_config(folder: Path, n_failed: int, episodes: int) -> RunConfig:
     """Return the configuration of the first piece of the attempt after ``n_failed`` failed ones."""
     config = load_resolved(attempt_folder(folder, n_failed) / _CONFIG_FILE)
-    return msgspec.structs.replace(config, seed=_attempt_seed(folder, n_failed), episodes=episodes)
+    return msgspec.structs.replace(
+        config,
+        seed=_attempt_seed(folder, n_failed),
+        episodes=episodes,
+        learner=_lengthen_horizon(config.learner),
+    )
+
+
+def _lengthen_horizon(learner: dict[str, Any]) -> dict[str, Any]:
+    """Return the learner section with HORIZON_FACTOR times the horizon 1 / (1 - gamma), if its algorithm has one."""
+    algorithm = learner_settings(learner).algorithm
+    section = learner.get(algorithm)
+    if not isinstance(section, dict) or not isinstance(gamma := section.get("gamma"), float):
+        return learner
+    return {**learner, algorithm: {**section, "gamma": round(1.0 - (1.0 - gamma) / HORIZON_FACTOR, 6)}}
+
+
+def _sync_folders(*folders: Path) -> None:
+    for folder in folders:
+        sync(folder)
 
 
 def set_aside(folder: Path, n_failed: int) -> None:
@@ -58,7 +82,10 @@ def set_aside(folder: Path, n_failed: int) -> None:
     destination.mkdir(exist_ok=True)
     for path in sorted(folder.iterdir(), key=lambda path: path.name == _CONFIG_FILE):
         if path.name not in kept_names(n_failed):
+            if path.name == _CONFIG_FILE:
+                _sync_folders(destination, folder)
             path.rename(destination / path.name)
+    _sync_folders(destination, folder)
 
 
 def kept_names(n_failed: int) -> set[str]:

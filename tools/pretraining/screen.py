@@ -10,7 +10,7 @@ from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.scoring import measure_of
 from onrig.tools.load import print_problems
-from onrig.tools.pretrained import N_HELD_OUT_PLANTS, Pretraining, Scores
+from onrig.tools.pretrained import N_HELD_OUT_PLANTS, Pretraining, Scores, total_improvement
 from onrig.tools.pretraining.attempts import attempt_folder
 from onrig.tools.pretraining.pretrain import DEFAULT_MINUTES, MAX_EPISODES, PretrainingStopped, pretrain, resume
 from onrig.tools.quantity import format_estimate
@@ -39,7 +39,8 @@ def show_pretraining(
         n_failed, last_scores = len(record.failed_attempts), record.failed_attempts[-1][-1]
         print(
             f"no better than the first policy after {last_scores.episode} episodes: learning starts again with another "
-            f"seed (attempt {n_failed + 1}); the episodes so far are in {attempt_folder(folder, n_failed)}",
+            f"seed and a longer horizon (attempt {n_failed + 1}); "
+            f"the episodes so far are in {attempt_folder(folder, n_failed)}",
             flush=True,
         )
 
@@ -60,7 +61,10 @@ def show_pretraining(
     last_scores = record.evaluations[-1]
     print(f"\n{record.ended} after {last_scores.episode} episodes, {record.seconds:.0f} s")
     print(f"expected on the rig: {_format_range(last_scores)} (95 %), median {format_estimate(last_scores.median, 3)}")
-    print(f"start a run from it: onrig run {record.config} --pretrained {folder}")
+    if total_improvement(record.evaluations).low > 0:
+        print(f"start a run from it: onrig run {record.config} --pretrained {folder}")
+    else:
+        print("this is no better than the first policy: allow more time (--minutes), or choose another recipe")
     return ExitCode.OK
 
 

@@ -80,7 +80,7 @@ def test_a_killed_pretraining_continues_to_the_same_bits(pretrained: PretrainedF
     )
 
 
-def test_learning_that_fails_starts_again_with_another_seed(
+def test_learning_that_fails_starts_again_with_another_seed_and_a_longer_horizon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("onrig.tools.pretraining.pretrain.piece_episodes", lambda config: 3)
@@ -99,14 +99,19 @@ def test_learning_that_fails_starts_again_with_another_seed(
     assert record.ended == "limit of 12 episodes"
     configs = [load_resolved(folder / "config.yaml") for folder in (out / "attempt-1", out)]
     assert configs[0].seed == 0 != configs[1].seed
-    assert configs[1] == msgspec.structs.replace(configs[0], seed=configs[1].seed, episodes=12)
+    section = configs[0].learner["ddpg"]
+    longer = {**configs[0].learner, "ddpg": {**section, "gamma": pytest.approx(1 - (1 - section["gamma"]) / 1.5)}}
+    assert configs[1] == msgspec.structs.replace(configs[0], seed=configs[1].seed, episodes=12, learner=longer)
     first_attempt = RunData(out / "attempt-1", configs[0])
     assert first_attempt.episodes["episode"].tolist() == list(range(1, 10))
     assert (out / "attempt-1" / "learner").is_dir()
     (killed_folder / "attempt-1").mkdir()  # as a kill during the move leaves it
     (killed_folder / "policies").rename(killed_folder / "attempt-1" / "policies")
     assert main(["pretrain", "--resume", str(killed_folder)]) == 0
-    assert "limit of 12 episodes after 12 episodes" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "limit of 12 episodes after 12 episodes" in printed
+    assert "no better than the first policy" in printed
+    assert "start a run from it" not in printed
     assert read_pretraining(killed_folder).evaluations == record.evaluations
     assert digest(networks(out)) == digest(networks(killed_folder))
 
