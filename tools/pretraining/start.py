@@ -14,6 +14,7 @@ from onrig.runtime.config.document import load_document
 from onrig.runtime.config.identified import FILE_NAME
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.config.yaml_nodes import dump_yaml, value_at
+from onrig.runtime.explore.schedule import interpolate
 from onrig.runtime.explore.settings import ScheduledNoise
 from onrig.runtime.files import replace_own_file
 from onrig.runtime.run_config import RunConfig
@@ -41,7 +42,7 @@ def start_recipe(folder: Path, config: RunConfig, record: Pretraining) -> dict[s
     exploration = msgspec.to_builtins(config.exploration)
     exploration.pop("budgets")
     if isinstance(config.exploration, ScheduledNoise) and config.exploration.over == "episodes":
-        exploration["amplitude"] = _shift_schedule(exploration["amplitude"], record.evaluations[-1].episode)
+        exploration["amplitude"] = shift_schedule(exploration["amplitude"], record.evaluations[-1].episode)
     return {
         "learner": {**learner, "start_from": folder_path},
         "selection": selection,
@@ -68,8 +69,11 @@ def _quote(path: Path) -> str:
     return msgspec.json.encode(str(path)).decode()
 
 
-def _shift_schedule(amplitude: Any, episodes: int) -> Any:
-    """Shift a schedule for a run that begins ``episodes`` later."""
+def shift_schedule(amplitude: Any, episodes: int) -> Any:
+    """Return an amplitude schedule, or one per actuator, for a run that begins ``episodes`` later."""
     if isinstance(amplitude, dict):
-        return {name: _shift_schedule(points, episodes) for name, points in amplitude.items()}
-    return [[max(1.0, x - episodes), y] for x, y in amplitude]
+        return {name: shift_schedule(points, episodes) for name, points in amplitude.items()}
+    return [
+        [1.0, interpolate(amplitude, 1.0 + episodes)],
+        *([x - episodes, y] for x, y in amplitude if x - episodes > 1.0),
+    ]
