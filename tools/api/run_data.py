@@ -179,7 +179,7 @@ class RunData:
         from onrig.runtime.log.staged_file import log_files
 
         if not log_files(self.folder):
-            reason = "log.mcap was false, or mcap was not installed"
+            reason = "log.mcap was false, mcap was not installed, or the run was killed at its start"
             raise DataMissing(f"'{self.folder}' contains no log (log.mcap): {reason}")
 
     @cached_property
