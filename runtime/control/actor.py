@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from onrig.hw.messages import State
 from onrig.runtime.control.outside import Requests
 from onrig.runtime.control.policy_switch import PolicySwitch
+from onrig.runtime.control.stamps import Stamps
 from onrig.runtime.control.tick import Tick
 from onrig.runtime.record import Flag, RecordLayout, Step
 from onrig.runtime.run_config import RunConfig, record_layout
@@ -26,8 +27,6 @@ _RESERVE_PERIODS: Final = 0.25
 """Least part of the period that is reserved for them."""
 _MIN_WAIT_PERIODS: Final = 0.25
 """Periods that a tick which begins in time waits for an action at any rate."""
-_MAX_CLOCK_DRIFT: Final = 1e-3
-"""Greatest relative difference between the clocks of device and host."""
 _POLL_INTERVAL_NS: Final = 50_000_000
 _FIRST_ACTION_TIMEOUT_S: Final = 2.0
 """Device time from the start of an episode to its first action; the safe output is in force until then."""
@@ -110,26 +109,8 @@ class _Samples:
         self._exchange.send(Sample(self._episode, self._n_periods, self._return, sent_ns, is_over, bytes(records)))
 
 
-class TickGrid:
-    """Estimate of when a tick would have begun if it were not late, in real time.
-
-    Device frames are equally spaced, so the earliest begin so far determines the grid; it is allowed to drift.
-    """
-
-    def __init__(self, period_ns: int) -> None:
-        self._spacing_ns = round((1 + _MAX_CLOCK_DRIFT) * period_ns)
-        self._next_ns: int | None = None
-
-    def due_ns(self, now_ns: int) -> int:
-        """Time at which the tick that begins at ``now_ns`` was due: at most one period earlier."""
-        due_ns = now_ns if self._next_ns is None else min(now_ns, self._next_ns)
-        due_ns += (now_ns - due_ns) // self._spacing_ns * self._spacing_ns  # frames that were missed
-        self._next_ns = due_ns + self._spacing_ns
-        return due_ns
-
-
 def action_wait_ns(period_ns: int) -> int:
-    """Time from the due time of a tick until it no longer waits for an action, in real time."""
+    """Return how long after its due time a tick waits for an action, in real time."""
     reserve_ns = max(_RESERVE_NS, round(_RESERVE_PERIODS * period_ns))
     return max(period_ns - reserve_ns, round(_MIN_WAIT_PERIODS * period_ns))
 
@@ -143,11 +124,13 @@ class TrainerActor:
     answers, for at most ``barrier_timeout_s`` of wall-clock time.
     """
 
-    def __init__(self, config: RunConfig, loop_side: LoopSide, tick: Tick, requests: Requests, board: Board) -> None:
+    def __init__(
+        self, config: RunConfig, loop_side: LoopSide, tick: Tick, requests: Requests, board: Board, stamps: Stamps
+    ) -> None:
         self._exchange, self._tick, self._requests, self._board = loop_side, tick, requests, board
+        self._stamps = stamps
         self._samples = _Samples(config, loop_side)
         lease_periods = config.rig.lease_periods
-        self._is_lockstep, self._period_ns = config.lockstep, config.wall_period_ns
         self._timeout_ns = (
             round(1e9 * config.barrier_timeout_s) if config.lockstep else action_wait_ns(config.wall_period_ns)
         )
@@ -167,7 +150,6 @@ class TrainerActor:
         self._late_ticks, self._is_silent = 0, False
         self._previous_step: Step | None = None
         self._last_reply_tick = NO_TICK
-        self._grid = TickGrid(self._period_ns)
         self._samples.begin(self._episodes)
 
     def is_ready(self) -> bool:
@@ -190,8 +172,7 @@ class TrainerActor:
 
     def act(self, step: Step) -> None:
         """Fill in the trainer's action or, after one lease without an answer, NaN, which makes the shield fall back."""
-        now_ns = time.monotonic_ns()
-        deadline_ns = (now_ns if self._is_lockstep else self._grid.due_ns(now_ns)) + self._timeout_ns
+        deadline_ns = self._stamps.due_ns(step.t_device_us, time.monotonic_ns()) + self._timeout_ns
         self._samples.send(step, self._previous_step, is_over=False)
         self._previous_step = step
         has_replied = self._await_reply(step.tick, deadline_ns)

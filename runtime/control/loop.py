@@ -84,7 +84,7 @@ class ControlLoop:
         swaps_policies = self._pace.overlaps_learning and not self._explorer.perturbs_weights
         self._actor: Actor = PolicyActor(switch, self._tick, board, swaps_policies=swaps_policies)
         if trainer is not None:
-            self._actor = TrainerActor(config, trainer, self._tick, requests, board)
+            self._actor = TrainerActor(config, trainer, self._tick, requests, board, self._frames.stamps)
         self._preparation = Preparation(config, board, arming, self._explorer, switch, self._store_position)
 
     # -- the run ---------------------------------------------------------------------------------------------------

@@ -25,6 +25,10 @@ class Stamps(Protocol):
     def stamp(self, step: Step, state: State, received_ns: int) -> None:
         """Set the times of a record whose frame was received at ``received_ns`` (host monotonic)."""
 
+    def due_ns(self, t_device_us: int, now_ns: int) -> int:
+        """Return when the newest frame, sampled at ``t_device_us``, would have arrived without delay; at most
+        ``now_ns`` (host monotonic)."""
+
 
 class HostStamps:
     """Times from the host's monotonic clock; the sampling time is estimated from the device's clock."""
@@ -58,6 +62,13 @@ class HostStamps:
         step.t_receive_ns, step.t_mono_ns = received_ns, sampled_ns
         step.lateness_ns = received_ns - sampled_ns
 
+    def due_ns(self, t_device_us: int, now_ns: int) -> int:
+        """As in the protocol; ``now_ns`` if the estimate is older than a period, when a later frame would be newest."""
+        if not self._sync.is_ready:
+            return now_ns
+        due_ns = self._sync.host_time_ns(t_device_us)
+        return due_ns if 0 <= now_ns - due_ns < self._period_ns else now_ns
+
 
 class DeviceStamps:
     """Virtual times from the device's clock (lockstep), so that no record depends on the wall clock."""
@@ -70,3 +81,7 @@ class DeviceStamps:
 
     def stamp(self, step: Step, state: State, received_ns: int) -> None:
         step.t_mono_ns = step.t_receive_ns = (self.resumed_at_us + state.t_us) * 1000
+
+    def due_ns(self, t_device_us: int, now_ns: int) -> int:
+        """Return ``now_ns``: virtual time waits, so no frame is late."""
+        return now_ns

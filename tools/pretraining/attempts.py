@@ -1,4 +1,4 @@
-"""Attempts of a pretraining: one that has learned nothing is set aside; the next has another seed and longer horizon.
+"""Attempts of a pretraining: one that has learned nothing is set aside; the next has a longer horizon.
 
 Learning can end in a policy that does nothing.  On plants with little force that is the best policy for a short
 horizon: the cost of moving comes at once, and the reward after several swings.  On a drawn plant another attempt takes
