@@ -4,6 +4,8 @@ Order: finite, range, rate, jerk, envelope, predicted envelope.  Finiteness is c
 ``max`` and comparisons.  Range, rate and jerk bound the command.  The fallback controller replaces an invalid command,
 a command in a state outside the envelope, and one predicted to leave the envelope, in the same tick.  It acts
 until a dwell time has passed and both the state and the desired command are well inside again (reverse switching).
+The longer the state has been well inside, the smaller a margin the command needs: where even a body at rest has little,
+a policy that keeps asking for the same command would otherwise never act again.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from onrig.runtime.safety.rules import FULL_RANGE, Envelopes, Jerk, Range, Rate,
 _RANGE, _NONE = Rule.RANGE, Rule.NONE
 MAX_AMOUNT: Final = 1e6
 """Cap on recorded amounts, which are float32."""
+RELEASE_DWELLS: Final = 10
+"""Dwell times well inside after which the fallback releases control to any command that stays in the envelope."""
 
 
 class Verdict(NamedTuple):
@@ -43,7 +47,7 @@ def _required_release(limits: Limits, box: PlantBox) -> float:
 
 
 class Shield:
-    """Application of the rules in order; the only state is the fallback's activity and its remaining dwell time.
+    """Application of the rules in order; the only state is the fallback's activity and its timers.
 
     Raises ValueError for limits under which no guarantee is possible; the first shield of a configuration takes a few
     tenths of a second to build.
@@ -76,6 +80,7 @@ class Shield:
         """Clear an intervention at the start of an episode."""
         self._is_in_fallback = False
         self._remaining_ticks = 0
+        self._ticks_inside = 0
         self._watch.reset()
         self.failure = ""
         """Description of a state that diverges from its envelope despite full effort of the fallback; empty if none."""
@@ -108,8 +113,8 @@ class Shield:
         else:
             excess, predicted_margin = 0.0, 1.0
         if self._is_in_fallback:
-            may_leave = self._envelopes.is_well_inside(observation) and predicted_margin >= self._release_margin
-            if self._remaining_ticks > 0 or not may_leave:
+            self._ticks_inside = self._ticks_inside + 1 if self._envelopes.is_well_inside(observation) else 0
+            if self._remaining_ticks > 0 or excess or not self._may_release(predicted_margin):
                 self._remaining_ticks -= 1
                 return self._fall_back(observation, Rule.FALLBACK, None, action, margin)
             self._is_in_fallback = False
@@ -133,9 +138,13 @@ class Shield:
             rule, amount = (Rule.JERK, change) if change else (rule, amount)
         return bounded_command, rule, min(amount, MAX_AMOUNT)
 
+    def _may_release(self, predicted_margin: float) -> bool:
+        share = 1.0 - self._ticks_inside / (RELEASE_DWELLS * self._dwell_ticks)
+        return self._ticks_inside > 0 and predicted_margin >= self._release_margin * share
+
     def _start_fallback(self, observation: Sequence[float], rule: Rule, amount: float) -> Verdict:
         self._is_in_fallback = True
-        self._remaining_ticks = self._dwell_ticks
+        self._remaining_ticks, self._ticks_inside = self._dwell_ticks, 0
         return self._fall_back(observation, rule, min(amount, MAX_AMOUNT), (), 0.0)
 
     def _fall_back(

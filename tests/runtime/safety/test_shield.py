@@ -13,7 +13,7 @@ from onrig.runtime.record import Rule
 from onrig.runtime.safety.fallback import Damp, SafeOutput
 from onrig.runtime.safety.limits import Limits
 from onrig.runtime.safety.rules import Envelope
-from onrig.runtime.safety.shield import MAX_AMOUNT, Shield
+from onrig.runtime.safety.shield import MAX_AMOUNT, RELEASE_DWELLS, Shield
 from tests.runtime.samples import MAGMAN, PENDULUM
 
 RIG, PERIOD_S = PENDULUM.rig, 0.02
@@ -341,3 +341,22 @@ def test_the_fallback_ends_only_if_the_requested_command_is_well_inside() -> Non
     assert guard.decide((FALLING_ANGLE, 7.5), (3.0,), (-3.0,)).rule == Rule.FALLBACK
     assert guard.decide((FALLING_ANGLE, 7.0), (3.0,), (-3.0,)).rule == Rule.FALLBACK, "the dwell of one tick has passed"
     assert guard.decide((FALLING_ANGLE, 6.0), (3.0,), (-3.0,)).rule == Rule.NONE
+
+
+def test_the_fallback_ends_after_a_while_for_a_command_that_stays_inside_with_a_small_margin() -> None:
+    limits = msgspec.structs.replace(PENDULUM.limits, fallback_dwell_s=0.1)
+    guard = shield(limits)
+    assert guard.decide((FALLING_ANGLE, 12.0), (3.0,), (0.0,)).rule == Rule.PREDICTED
+    verdicts = [guard.decide((FALLING_ANGLE, 7.5), (3.0,), (-3.0,)) for _ in range(2 * RELEASE_DWELLS * DWELL_TICKS)]
+    margin = verdicts[0].margin
+    assert 0.0 < margin < 0.2
+    n_held = [v.rule for v in verdicts].index(Rule.NONE)
+    assert n_held == math.ceil((1.0 - margin / 0.2) * RELEASE_DWELLS * DWELL_TICKS) - 1, "a linear decrease"
+    assert {v.rule for v in verdicts[n_held:]} == {Rule.NONE}
+
+
+def test_the_fallback_never_ends_for_a_command_that_leads_out() -> None:
+    guard = shield(PREDICTED)
+    verdicts = [guard.decide((FALLING_ANGLE, 9.5), (3.0,), (-3.0,)) for _ in range(3 * RELEASE_DWELLS)]
+    assert verdicts[0].rule == Rule.PREDICTED
+    assert {v.rule for v in verdicts[1:]} == {Rule.FALLBACK}
