@@ -101,6 +101,8 @@ class Agent:
         """Id of the newest policy that the rig admitted."""
         self.updates_when_offered = 0
         """Value of ``updates`` when a policy was last offered."""
+        self.n_withheld = 0
+        """Number of policies since the last offer that failed the screening."""
         self.last_completed_episode = 0
         """Last training episode whose updates are complete."""
         self._updates_before_run = 0
@@ -258,6 +260,7 @@ class Agent:
             "seen": self._n_seen_writes,
         }
         counts |= {"earlier": self._updates_before_run} if self._updates_before_run else {}
+        counts |= {"withheld": self.n_withheld} if self.n_withheld else {}
         state |= {name: np.array(count) for name, count in counts.items()}
         state["memory"] = np.frombuffer(self._memory, np.uint8)
         state["run"] = np.frombuffer(run.encode(), np.uint8)
@@ -302,6 +305,7 @@ class Agent:
             n_seen_writes,
         )
         self._updates_before_run = int(state.get("earlier", np.array(0)))
+        self.n_withheld = int(state.get("withheld", np.array(0)))
         self._memory = state.get("memory", np.zeros(0)).astype(np.uint8).tobytes()
         try:
             if self._notes is not None:

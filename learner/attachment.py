@@ -14,6 +14,7 @@ import msgspec
 from onrig.hw.rig import Rig
 from onrig.learner.agent import Agent
 from onrig.learner.mirror import Mirror
+from onrig.learner.screening import Screening
 from onrig.learner.settings import learner_settings
 from onrig.runtime.config.conversion import convert
 from onrig.runtime.config.document import parse_document
@@ -47,6 +48,9 @@ Role = Literal["push", "watch"]
 _RETRY_DELAY_S: Final = 1.0
 """Delay before repeating an offer rejected as too soon, and minimum interval between offers of a learner that is
 behind."""
+
+_MAX_WITHHELD: Final = 5
+"""Policies withheld in a row, after which the next one is offered untested: the rig may differ from the plants."""
 
 
 class Connection(NamedTuple):
@@ -199,7 +203,9 @@ class Attachment:
 
 
 class PolicyOffers:
-    """Offers policies over ``link`` and counts the probation results; reports under ``name``."""
+    """Offers policies over ``link``, except those that fail a screening, and counts the probation results; reports
+    under ``name``.
+    """
 
     def __init__(self, link: Attachment, name: str, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._link, self._name, self._clock_s = link, name, clock_s
@@ -207,6 +213,8 @@ class PolicyOffers:
         self._n_rate_limited = 0
         self._retry_time_s: float | None = None
         self._last_offer_s = -math.inf
+        self.screening: Screening | None = None
+        self._n_withheld = 0
 
     def offer(self, agent: Agent, run_id: str, *, retries: bool) -> None:
         """Offer the agent's current policy; if the rig admits it, its reply contains the policy's id.
@@ -214,7 +222,10 @@ class PolicyOffers:
         ``retries``: whether an offer rejected as too soon is repeated after a delay; otherwise only later policies are
         offered.
         """
-        verdict = self._link.ask(Offer(agent.updates), agent.export(run_id))
+        model = agent.export(run_id)
+        if self._is_withheld(agent, model):
+            return
+        verdict = self._link.ask(Offer(agent.updates), model)
         if not isinstance(verdict, Verdict):
             raise LearnerMismatchError("the rig sent an unexpected reply to an offer")
         self._retry_time_s, self._last_offer_s = None, self._clock_s()
@@ -229,6 +240,21 @@ class PolicyOffers:
         else:
             message = f"after {agent.updates} updates was refused at {verdict.stage}: {verdict.reason}"
             report(self._name, "warning", f"policy {message}")
+
+    def _is_withheld(self, agent: Agent, model: bytes) -> bool:
+        """Test a policy if there is a screening; returns whether it must not be offered."""
+        if self.screening is None:
+            return False
+        failure = self.screening.failure(model) if agent.n_withheld < _MAX_WITHHELD else ""
+        if not failure:
+            agent.n_withheld = 0
+            return False
+        agent.n_withheld += 1
+        agent.updates_when_offered = agent.updates
+        self._n_withheld += 1
+        self._retry_time_s, self._last_offer_s = None, self._clock_s()
+        report(self._name, "policy_withheld", f"policy after {agent.updates} updates was not offered: {failure}")
+        return True
 
     @property
     def is_due(self) -> bool:
@@ -254,5 +280,7 @@ class PolicyOffers:
                 f"{n} {verdict.replace('_', ' ')}" for verdict, n in sorted(self._ruling_counts.items())
             )
             report(self._name, "event", f"policies on probation: {message}", **self._ruling_counts)
+        if self._n_withheld:
+            report(self._name, "event", f"policies that failed the screening: {self._n_withheld}")
         if self._n_rate_limited:
             report(self._name, "event", f"policies rejected by the rig's rate limit: {self._n_rate_limited}")

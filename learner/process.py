@@ -12,6 +12,7 @@ from onrig.learner.agent import Agent
 from onrig.learner.attachment import Attachment, Connection, LearnerMismatchError, LeaseLost, PolicyOffers
 from onrig.learner.backlog import Backlog
 from onrig.learner.pace import Lockstep, Pace, RealTime
+from onrig.learner.screening import SCREENING, Screening, read_screening_plants
 from onrig.learner.settings import learner_settings
 from onrig.learner.states import States
 from onrig.learner.work import Heartbeat, UpdateRunner
@@ -44,7 +45,9 @@ class LearnerProcess:
         stop_flag: list[bool],
         initial_networks: Path | None = None,
     ) -> None:
-        """``initial_networks``: file with the initial networks of a learner without a saved state."""
+        """``initial_networks``: file with the initial networks of a learner without a saved state; beside it are the
+        plants for the screening, if configured.
+        """
         self._role, self._initial_networks = connection.role, initial_networks
         self._settings = learner_settings(config.learner)
         self._heartbeat = Heartbeat(NAME)
@@ -162,6 +165,7 @@ class LearnerProcess:
                 agent = Agent(self._link.config, self._settings, self._link.mirror)
                 if self._initial_networks is not None:
                     agent.load_initial(self._initial_networks)
+                    self._offers.screening = self._read_screening(self._initial_networks)
             except (OSError, ValueError) as error:
                 raise LearnerMismatchError(str(error)) from None
             self._agent = agent
@@ -182,6 +186,12 @@ class LearnerProcess:
         else:
             self._resume(attached, resumes)
         report(NAME, "ready", "restored" if resumes else "from scratch")
+
+    def _read_screening(self, initial_networks: Path) -> Screening | None:
+        if not self._settings.screening:
+            return None
+        plants = read_screening_plants(initial_networks.with_name(Path(SCREENING).name))
+        return Screening(self._link.config, plants, self._heartbeat.send_if_due)
 
     def _learn_from_seeds(self) -> None:
         """Learn from the initial experiences in the memory of a new run, before the first policy."""

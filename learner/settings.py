@@ -59,6 +59,9 @@ class _CommonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     those beyond it are dropped."""
     start_from: str | StartFrom | UnsetType = UNSET
     """Run whose networks and optimisers the local learner starts with (docs/data.md)."""
+    screening: Annotated[int, msgspec.Meta(ge=0, le=1000)] | UnsetType = UNSET
+    """Number of held-out plants of the pretraining in ``start_from`` on which a policy must do almost as well as the
+    pretraining's; otherwise the rig does not receive it (docs/pretraining.md). 0: no test."""
 
     def __post_init__(self) -> None:
         if getattr(self, self.algorithm, UNSET) is UNSET:
@@ -200,6 +203,9 @@ def settings_problems(settings: LearnerSettings) -> list[tuple[str, str]]:
             if getattr(settings, path) not in (None, UNSET):
                 message = f"{settings.algorithm} learns from each batch of its policies: remove this setting"
                 problems.append((path, message))
+        if settings.screening:
+            message = f"{settings.algorithm} learns only from its newest policy: remove this setting"
+            problems.append(("screening", message))
         return problems
     if (settings.updates_per_episode is None) == (settings.updates_per_transition is None):
         problems.append(("", "expected exactly one of 'updates_per_episode' and 'updates_per_transition'"))

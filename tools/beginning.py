@@ -14,7 +14,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.settings import StartFrom, learner_settings
+from onrig.learner.screening import SCREENING, ScreeningPlants
+from onrig.learner.settings import LearnerSettings, StartFrom, learner_settings
 from onrig.runtime import registry
 from onrig.runtime.config.pieces import read_copies
 from onrig.runtime.config.problem import ConfigError, Finding, format_path
@@ -36,6 +37,9 @@ from onrig.tools.pretrained import PRETRAINING_FILE, SETTLING_MARGIN, read_pretr
 
 _SEED_PATH: Final = ("selection", "seed_from")
 _START_PATH: Final = ("learner", "start_from")
+_SCREENING_PATH: Final = ("learner", "screening")
+SCREENING_MARGIN: Final = 0.1
+"""Permitted loss of score in the screening, as a share of what the pretraining has learned."""
 _REWARD_SECTIONS: Final = ("reward", "terminate", "terminations")
 """Settings of a task that determine the reward and the end of an experience."""
 _PLUGINS: Final = (registry.REWARDS, registry.TERMINATIONS, registry.INPUT_TRANSFORMS, registry.PLANTS)
@@ -76,10 +80,22 @@ def beginning_findings(config: RunConfig) -> Iterator[Finding]:
             yield from _mismatch_findings(_SEED_PATH, seeds.path, config)
         if problem := _capacity_problem(config):
             yield _SEED_PATH, f"{problem} at {'.'.join(_SEED_PATH)}"
+    if learner.screening and (problem := _screening_problem(learner)):
+        yield _SCREENING_PATH, f"{problem} at {'.'.join(_SCREENING_PATH)}"
     if learner.start is not None and config.local_learner:
         yield from _mismatch_findings(_START_PATH, learner.start.path, config)
     elif learner.start is not None:
         yield from start_findings(config)
+
+
+def _screening_problem(learner: LearnerSettings) -> str | None:
+    """Return why policies cannot be screened; None if they can."""
+    if learner.start is None:
+        return "the plants for the screening are those of a pretraining: set learner.start_from, or omit this setting"
+    folder = Path(learner.start.path)
+    if not (folder / PRETRAINING_FILE).is_file():
+        return f"'{folder}' contains no pretraining: omit this setting, or start from a pretraining"
+    return None
 
 
 def start_findings(config: RunConfig) -> Iterator[Finding]:
@@ -216,6 +232,8 @@ def read_beginning(config: RunConfig) -> Beginning:
         files[NETWORKS] = encode(networks)
         fact = {"path": str(Path(start.path).resolve()), "run": _run_identity(Path(start.path)), "sha256": sha256}
         facts["networks"] = {**fact, "episode": episode, **_expected_score(Path(start.path))}
+        if learner.screening:
+            files[SCREENING] = msgspec.json.encode(_screening_plants(Path(start.path), learner.screening))
         section = {**config.learner, "start_from": {"path": start.path, "sha256": sha256}}
         config = msgspec.structs.replace(config, learner=section)
     return Beginning(config, files, {"start": facts} if facts else {})
@@ -238,6 +256,20 @@ def _expected_score(folder: Path) -> dict[str, object]:
         "plants": len(last_evaluation.scores),
     }
     return {"expected": facts}
+
+
+def _screening_plants(folder: Path, n_plants: int) -> ScreeningPlants:
+    """Return the first held-out plants of a pretraining, with the lowest permitted scores."""
+    record, config = read_pretraining(folder), _load_config(folder)
+    margin = SCREENING_MARGIN * abs(total_improvement(record.evaluations).value)
+    return ScreeningPlants(
+        {
+            **(config.device.twin or {}),
+            "samples": {name: column[:n_plants] for name, column in record.held_out.items()},
+        },
+        tuple(score - margin for score in record.evaluations[-1].scores[:n_plants]),
+        config.seed,
+    )
 
 
 def _verify_checksum(location: tuple[str, str], origin: SeedFrom | StartFrom, content: Arrays) -> str:

@@ -56,7 +56,7 @@ def _sampler_problems(config: RunConfig) -> Iterator[str]:
 def _algorithm_problems(config: RunConfig) -> Iterator[str]:
     from onrig.learner.algorithm_exercise import algorithm_problems, untrained_policy
     from onrig.runtime.policy.admission import Refused
-    from onrig.tools.evaluate import admission_verdict
+    from onrig.sim.evaluation import admission_verdict
 
     settings = learner_settings(config.learner)
     yield from algorithm_problems(config, settings)

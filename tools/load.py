@@ -293,7 +293,7 @@ def _image_policy_findings(config: RunConfig) -> Iterator[Finding]:
         return
     from onrig.learner.algorithm_exercise import untrained_policy
     from onrig.runtime.policy.admission import Refused  # imports onnxruntime, needed only with a policy
-    from onrig.tools.evaluate import admission_verdict
+    from onrig.sim.evaluation import admission_verdict
 
     verdict = admission_verdict(untrained_policy(config, learner), config)
     if isinstance(verdict, Refused) and verdict.stage != "latency":
@@ -305,7 +305,7 @@ def _image_policy_findings(config: RunConfig) -> Iterator[Finding]:
 def _policy_findings(config: RunConfig) -> Iterator[Finding]:
     """Report an initial policy that the admission check would refuse; its latency on this machine is ignored."""
     from onrig.runtime.policy.admission import Refused  # imports onnxruntime, needed only with a policy
-    from onrig.tools.evaluate import admission_verdict, read_model
+    from onrig.sim.evaluation import admission_verdict, read_model
 
     policy = str(config.policy)
     try:

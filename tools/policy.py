@@ -19,8 +19,8 @@ from onrig.runtime.policy.contract import HIDDEN, ModelRefused
 from onrig.runtime.replay.learners.admission_terms import admission_limits, required_contract
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.run_state.episodes import COLUMNS, EpisodeRow
+from onrig.sim.evaluation import admission_verdict, read_model
 from onrig.tools.damage import policy_damage
-from onrig.tools.evaluate import admission_verdict, read_model
 from onrig.tools.load import load, print_problems
 from onrig.tools.terminal import Table, complain, file_problem, write_json
 
@@ -68,7 +68,7 @@ def evaluate(
 
 def _run_evaluation(policy: CheckedPolicy, episodes: int, seed: int | None) -> Evaluation:
     from onrig.runtime.policy.session import PolicySession
-    from onrig.tools.evaluate import evaluate as play
+    from onrig.sim.evaluation import evaluate as play
 
     config, model, verdict = policy
     if episodes < 1:

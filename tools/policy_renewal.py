@@ -26,8 +26,8 @@ from onrig.runtime.policy.contract import METADATA_KEY, ModelRefused, contract_m
 from onrig.runtime.policy.onnx_wire import read_model as parse
 from onrig.runtime.replay.learners.admission_terms import required_contract
 from onrig.runtime.run_config import RunConfig
+from onrig.sim.evaluation import read_model
 from onrig.tools.device_process import open_device_line
-from onrig.tools.evaluate import read_model
 from onrig.tools.load import load, print_problems, replace_device
 from onrig.tools.terminal import complain
 

@@ -12,7 +12,7 @@ from onrig.runtime.run_state.faults import FAULTS, FaultName
 from onrig.runtime.run_state.report import Report
 
 _SOURCE: Final = "supervisor"
-_LOGGED_KINDS: Final = ("error", "warning", "fault", "transition", "event")
+_LOGGED_KINDS: Final = ("error", "warning", "fault", "transition", "event", "policy_withheld")
 _CODES_WITHOUT_FAULT: Final = (ExitCode.OK, ExitCode.INCOMPLETE, ExitCode.INTERRUPTED)
 
 ReportCallback = Callable[[Report], None]

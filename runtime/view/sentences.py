@@ -127,6 +127,8 @@ def _event_text(kind: str, fields: Fields) -> EventText | None:
             return EventText("policy", "bad", f"policy {policy} rolled back: {_reason(fields)}")
         case "policy_probation_failed":
             return EventText("policy", "warn", f"policy {policy} failed its probation: {_reason(fields)}")
+        case "policy_withheld":
+            return EventText("policy", "note", message)
         case "policy_not_filed" | "policy_not_reinstated":
             return EventText("policy", "warn", f"policy {policy}: {_reason(fields)}")
         case "mirror_differs":

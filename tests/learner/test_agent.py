@@ -24,7 +24,7 @@ from onrig.runtime.policy.admission import Admitted, Refused
 from onrig.runtime.policy.contract import GAUSSIAN, METADATA_KEY, SQUASHED_GAUSSIAN
 from onrig.runtime.run_config import layout_of
 from onrig.runtime.run_loading import load_run
-from onrig.tools.evaluate import admission_verdict
+from onrig.sim.evaluation import admission_verdict
 
 RUN = load_run("pendulum")
 CAPACITY = 64

@@ -21,7 +21,7 @@ from onrig.runtime.policy.admission import Admitted
 from onrig.runtime.policy.contract import GAUSSIAN, contract_for
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.run_loading import load_run
-from onrig.tools.evaluate import admission_verdict
+from onrig.sim.evaluation import admission_verdict
 
 UNITS = (8, 12)
 N, M, B, W = 3, 2, 5, 16

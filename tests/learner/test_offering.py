@@ -34,7 +34,9 @@ def report_lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def make_offering(*answers: ReplyMessage) -> tuple[Any, Any, Any]:
     link: Any = LinkStub(*answers)
     clock = SimpleNamespace(now_s=0.0)
-    agent: Any = SimpleNamespace(newest_policy_id=4, updates=600, export=lambda run_id: f"{run_id}'s".encode())
+    agent: Any = SimpleNamespace(
+        newest_policy_id=4, updates=600, n_withheld=0, export=lambda run_id: f"{run_id}'s".encode()
+    )
     return PolicyOffers(link, "learner", lambda: clock.now_s), agent, clock
 
 
@@ -87,3 +89,28 @@ def test_rulings_are_counted_and_bad_ones_are_reported(report_lines: list[str]) 
         "policy 4 failed its probation: slow",
         "policies on probation: 1 failed, 2 passed, 1 rolled back",
     ]
+
+
+class ScreeningStub:
+    """Fails every policy, and counts them."""
+
+    n_tested = 0
+
+    def failure(self, model: bytes) -> str:
+        self.n_tested += 1
+        return "it scores too little"
+
+
+def test_a_policy_that_fails_the_screening_is_not_offered_unless_five_before_it_failed(report_lines: list[str]) -> None:
+    offers, agent, _ = make_offering(Verdict(5, accepted=True))
+    offers.screening = screening = ScreeningStub()
+    for n_withheld in range(1, 6):
+        offers.offer(agent, "run", retries=True)
+        assert (agent.n_withheld, agent.updates_when_offered, offers.is_due) == (n_withheld, 600, False)
+    assert offers._link.requests == []
+    assert report_lines == ["policy after 600 updates was not offered: it scores too little"] * 5
+    offers.offer(agent, "run", retries=True)
+    assert len(offers._link.requests) == 1
+    assert (screening.n_tested, agent.n_withheld, agent.newest_policy_id) == (5, 0, 5)
+    offers.report_totals()
+    assert report_lines[5:] == ["policies that failed the screening: 5"]

@@ -15,10 +15,10 @@ from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag
 from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.view.run_view import read_episodes
+from onrig.sim.evaluation import evaluate
 from onrig.sim.twin.main import twin_options
 from onrig.sim.twin.rendering import TwinCameras
 from onrig.tools import cli
-from onrig.tools.evaluate import evaluate
 from tests.lab.rig.run import Run
 from tests.processes.power_cut import complete_run, last_episode, outcome_of
 

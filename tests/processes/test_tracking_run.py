@@ -20,8 +20,8 @@ from onrig.runtime.run_state.episodes import read_rows
 from onrig.runtime.starts import draw_start
 from onrig.runtime.task import batched_reward
 from onrig.runtime.tracking import EpisodeTargets
+from onrig.sim.evaluation import evaluate
 from onrig.tools import cli
-from onrig.tools.evaluate import evaluate
 from tests.lab.rig.run import Run
 from tests.processes.power_cut import complete_run, last_episode, outcome_of
 

@@ -31,7 +31,7 @@ from onrig.runtime.random_streams import Role
 from onrig.runtime.record import Flag
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.task import episode_steps
-from onrig.tools.evaluate import admission_verdict, play
+from onrig.sim.evaluation import admission_verdict, play
 from onrig.tools.experiments.grid import expand_spec
 from onrig.tools.experiments.spec import load_spec
 from onrig.tools.experiments.store import WorldCell

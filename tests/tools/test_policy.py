@@ -15,8 +15,8 @@ from onrig.hw.native import library
 from onrig.runtime.policy.contract import DETERMINISTIC
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.run_state.episodes import EpisodeRow
+from onrig.sim.evaluation import evaluate
 from onrig.tools.cli import main
-from onrig.tools.evaluate import evaluate
 from onrig.tools.load import load
 from onrig.tools.policy import column_statistics, evaluation_text
 from tests.runtime.policy.models import recurrent, serialized, stochastic

@@ -20,6 +20,7 @@ from onrig.runtime.policy.contract import DETERMINISTIC, GAUSSIAN, PolicyContrac
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.replay.learners.admission_terms import admission_limits
 from onrig.runtime.run_config import RunConfig
+from onrig.sim.evaluation import admission_verdict, read_model
 from onrig.tools.bench.report import (
     Report,
     check_at_most,
@@ -30,7 +31,6 @@ from onrig.tools.bench.report import (
     rows_table,
 )
 from onrig.tools.bench.timing import disable_collector, measure
-from onrig.tools.evaluate import admission_verdict, read_model
 from onrig.tools.load import load, print_problems
 from onrig.tools.progress import progress_for
 from onrig.tools.terminal import complain, file_problem

@@ -42,7 +42,7 @@ from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.run_config import RunConfig
 from onrig.runtime.scoring import measure_of
 from onrig.sim.envs import TwinEnv
-from onrig.tools.evaluate import admission_verdict, evaluate
+from onrig.sim.evaluation import admission_verdict, evaluate
 from onrig.tools.load import load, print_problems
 from onrig.tools.terminal import complain
 

@@ -146,7 +146,7 @@ def _confirm(text: str) -> bool:
 
 def _identify_twin(experiment: Experiment, seed: int, out: Path) -> IdentifiedPlant:
     from onrig.hw.transport import LinkError
-    from onrig.tools.evaluate import lockstep_session
+    from onrig.sim.evaluation import lockstep_session
     from onrig.tools.identification.driving import DeviceFault
 
     config = experiment.config

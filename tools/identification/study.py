@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from onrig.runtime.run_config import RunConfig
+from onrig.sim.evaluation import lockstep_session
 from onrig.sim.identification.identify import identify, significant_defects
 from onrig.sim.identification.outcome import Identification, Implausible
 from onrig.sim.identification.recording import Stretch, stretches
@@ -21,7 +22,6 @@ from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import Array
 from onrig.sim.twin.main import twin_options
 from onrig.sim.twin.options import ZERO_PREFIX, TwinOptions, sensor_half_range
-from onrig.tools.evaluate import lockstep_session
 from onrig.tools.identification.driving import N_GENTLE_EXCITATIONS, drive, ranges_of
 from onrig.tools.identification.refusal import find_conflicts
 from onrig.tools.terminal import align

@@ -7,15 +7,11 @@ from pathlib import Path
 import msgspec
 
 from onrig.hw.transport import LinkError
-from onrig.runtime.control.tick import Tick
 from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.policy.admission import Refused
-from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.run_config import RunConfig
-from onrig.runtime.run_state.episodes import EpisodeAccounts
+from onrig.sim.evaluation import admission_verdict, read_model, score_on_plants
 from onrig.sim.twin.main import twin_options
-from onrig.sim.twin.options import sampled_options
-from onrig.tools.evaluate import admission_verdict, lockstep_session, play_episode, read_model, record_packer
 from onrig.tools.pretraining.configuration import Columns
 
 
@@ -30,20 +26,13 @@ def held_out_scores(config: RunConfig, folder: Path, plants: Columns, *, first: 
     if isinstance(verdict, Refused):
         raise Failure(f"{path}: refused at {verdict.stage}: {verdict.reason}")
     assert isinstance(model, bytes)
-    policy, tick, pack = PolicySession(model, native=verdict.native), Tick(config), record_packer(config)
     options = msgspec.structs.replace(twin_options(config), samples=plants)
-    scores = []
+    scores: list[float] = []
     try:
-        for index in range(len(next(iter(plants.values())))):
-            twin = msgspec.to_builtins(sampled_options(options, index))
-            session = lockstep_session(
-                msgspec.structs.replace(config, device=msgspec.structs.replace(config.device, twin=twin))
-            )
-            accounts = EpisodeAccounts(config.task, config.rate_hz, config.rig)
-            rows = accounts.add(pack(play_episode(session, tick, policy, index + 1, config.seed)))
-            scores += [row.score for row in rows]
+        for score in score_on_plants(config, model, options, config.seed, native=verdict.native):
+            scores.append(score)
     except LinkError as error:
-        raise Failure(f"plant {index + 1} of the posterior: {error}", ExitCode.HARDWARE) from None
+        raise Failure(f"plant {len(scores) + 1} of the posterior: {error}", ExitCode.HARDWARE) from None
     return tuple(scores)
 
 

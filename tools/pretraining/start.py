@@ -18,9 +18,11 @@ from onrig.runtime.explore.schedule import interpolate
 from onrig.runtime.explore.settings import ScheduledNoise
 from onrig.runtime.files import replace_own_file
 from onrig.runtime.run_config import RunConfig
-from onrig.tools.pretrained import Pretraining
+from onrig.tools.pretrained import Pretraining, total_improvement
 
 START_FILE: Final = "start.yaml"
+N_SCREENING_PLANTS: Final = 8
+"""Number of plants on which a run from a pretraining tests each policy, some 0.2 s at 50 Hz for episodes of 4 s."""
 
 
 def write_start(folder: Path, config: RunConfig, record: Pretraining) -> None:
@@ -39,6 +41,8 @@ def start_recipe(folder: Path, config: RunConfig, record: Pretraining) -> dict[s
     selection = msgspec.to_builtins(config.selection)
     if not learner_settings(config.learner).algorithm_config.batch_steps:  # others learn only from their own policies
         selection["seed_from"] = folder_path
+        if total_improvement(record.evaluations).low > 0:
+            learner["screening"] = N_SCREENING_PLANTS
     exploration = msgspec.to_builtins(config.exploration)
     exploration.pop("budgets")
     if isinstance(config.exploration, ScheduledNoise) and config.exploration.over == "episodes":

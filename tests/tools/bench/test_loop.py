@@ -14,6 +14,7 @@ from onrig.runtime.histogram import DurationHistogram
 from onrig.runtime.policy.admission import Admitted
 from onrig.runtime.record import Miss
 from onrig.runtime.run_loading import load_run
+from onrig.sim.evaluation import admission_verdict
 from onrig.tools.bench.link.rig_end import random_policy
 from onrig.tools.bench.loop.plan import MAX_LOAD_SETTINGS, Subject, schedule, settings_at_rate
 from onrig.tools.bench.loop.report import (
@@ -33,7 +34,6 @@ from onrig.tools.bench.report import describe_machine, rows_table
 from onrig.tools.bench.timing import ratio_of_means
 from onrig.tools.cli import main, members
 from onrig.tools.doctor.cyclictest import CyclictestFailed, command, parse
-from onrig.tools.evaluate import admission_verdict
 from onrig.tools.load import load_for_rig
 
 PERIOD_NS = 1_000_000

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from onrig.runtime.policy.admission import Admitted
+from onrig.sim.evaluation import admission_verdict
 from onrig.tools.bench import policy
 from onrig.tools.bench.policy import Plan, random_policies
 from onrig.tools.cli import main
-from onrig.tools.evaluate import admission_verdict
 from onrig.tools.load import load
 from tests.tools import policies
 

@@ -20,8 +20,8 @@ from onrig.runtime.policy.contract import METADATA_KEY, contract_for
 from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.replay.learners.admission_terms import standard_probes
 from onrig.runtime.run_config import RunConfig
+from onrig.sim.evaluation import admission_verdict
 from onrig.tools.cli import main as onrig
-from onrig.tools.evaluate import admission_verdict
 from onrig.tools.examples import export_sb3
 from onrig.tools.examples.export_sb3 import ALGORITHMS, actor_of, agent_for, export
 from onrig.tools.load import load

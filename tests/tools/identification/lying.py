@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 from onrig.hw.device.output import Counts, count_range
 from onrig.hw.rig import Rig
 from onrig.runtime.run_config import RunConfig
+from onrig.sim.evaluation import lockstep_session
 from onrig.sim.plants.excitation import Excitation
 from onrig.sim.twin.channels import Sensing
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.options import TwinOptions
-from onrig.tools.evaluate import lockstep_session
 from onrig.tools.identification.driving import drive
 from onrig.tools.identification.recorded import nominal_plant
 

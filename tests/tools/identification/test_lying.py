@@ -38,7 +38,7 @@ def run_identify(
 ) -> int:
     """Exit code; if it is 0, the shield with this result must keep the true speed within the envelope."""
     twin = falsified_twin(falsification, half_frames)
-    monkeypatch.setattr("onrig.tools.evaluate.TwinDevice", twin)
+    monkeypatch.setattr("onrig.sim.evaluation.TwinDevice", twin)
     settings = {
         "device.twin.sensor_noise": 0.002,
         "device.twin.plant.dry_friction": 0.6 if name != "magman" else 0.01,

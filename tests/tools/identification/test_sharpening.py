@@ -12,9 +12,9 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.log.mcap_log import McapLog
 from onrig.runtime.record import RecordLayout
 from onrig.runtime.run_loading import save_resolved
+from onrig.sim.evaluation import lockstep_session
 from onrig.sim.identification.result import Result, read_result
 from onrig.tools.cli import main
-from onrig.tools.evaluate import lockstep_session
 from onrig.tools.identification import driving, sharpening
 from onrig.tools.identification.sharpening import follow_run
 from onrig.tools.load import load

@@ -6,10 +6,10 @@ import msgspec
 import numpy as np
 import pytest
 
+from onrig.sim.evaluation import lockstep_session
 from onrig.sim.identification.identify import connection_of
 from onrig.sim.identification.recording import stretches
 from onrig.sim.twin.main import twin_options
-from onrig.tools.evaluate import lockstep_session
 from onrig.tools.identification import study
 from onrig.tools.identification.driving import N_GENTLE_EXCITATIONS, drive, ranges_of
 from onrig.tools.identification.refusal import reversed_channels

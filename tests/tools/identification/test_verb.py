@@ -14,11 +14,11 @@ from onrig.runtime.log.mcap_log import McapLog
 from onrig.runtime.record import RecordLayout, Rule
 from onrig.runtime.run_loading import save_resolved
 from onrig.runtime.safety.rules import Ranges
+from onrig.sim.evaluation import lockstep_session
 from onrig.sim.identification.result import read_result
 from onrig.sim.plants import Pendulum, Plant
 from onrig.sim.plants.excitation import Excitation, chirp
 from onrig.tools.cli import main
-from onrig.tools.evaluate import lockstep_session
 from onrig.tools.identification import driving
 from onrig.tools.load import load
 

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from onrig.learner.agent import read_networks
+from onrig.learner.screening import SCREENING, Screening, ScreeningPlants
 from onrig.learner.settings import learner_settings
 from onrig.learner.states import States
+from onrig.learner.trials.intervals import paired_difference
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.replay.seeds import digest
 from onrig.runtime.run_config import RunConfig
@@ -142,6 +144,47 @@ def test_a_run_starts_with_its_networks_and_experiences(pretrained: PretrainedFo
     assert start_facts["networks"]["episode"] == 6
     expected = start_facts["networks"]["expected"]
     assert (expected["low"], expected["high"]) == pretrained.record.evaluations[-1].range
+
+
+def test_a_run_tests_its_policies_on_held_out_plants(pretrained: PretrainedFolders) -> None:
+    settings = [*start_settings(pretrained.out), *SMALL_SETTINGS[:1], "learner.screening=3"]
+    beginning = read_beginning(load_for_rig("pendulum", settings))
+    plants = msgspec.json.decode(beginning.files[SCREENING], type=ScreeningPlants)
+    first, last = (e.scores for e in (pretrained.record.evaluations[0], pretrained.record.evaluations[-1]))
+    learned = abs(paired_difference(np.array(last), np.array(first)).value)
+    assert plants.min_scores == pytest.approx([score - 0.1 * learned for score in last[:3]])
+    config = load_resolved(pretrained.out / "config.yaml")
+    screening = Screening(config, plants, lambda: None)
+    newest_policy = (pretrained.out / "policies" / "7.onnx").read_bytes()
+    assert screening.failure(newest_policy) == "", "it scores what the pretraining recorded"
+    stricter = msgspec.structs.replace(plants, min_scores=(*plants.min_scores[:2], last[2] + 1e-6))
+    message = Screening(config, stricter, lambda: None).failure(newest_policy)
+    assert message == f"it scores {last[2]:.3g} on plant 3 of 3, but {last[2]:.3g} is required"
+
+
+@pytest.mark.parametrize(("score", "expected"), [(0.9, {"screening": 8}), (0.05, {})])
+def test_only_a_successful_pretraining_screens_the_policies_of_a_run(
+    pretrained: PretrainedFolders, score: float, expected: dict[str, int]
+) -> None:
+    rng = np.random.default_rng(0)
+    evaluations = [Scores(k, tuple(rng.normal(level, 0.01, 39))) for k, level in ((0, 0.1), (6, score))]
+    record = msgspec.structs.replace(pretrained.record, evaluations=tuple(evaluations))
+    learner = start_recipe(pretrained.out, load_resolved(pretrained.out / "config.yaml"), record)["learner"]
+    assert {name: value for name, value in learner.items() if name == "screening"} == expected
+
+
+def test_only_the_plants_of_a_pretraining_can_screen(
+    pretrained: PretrainedFolders, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["check", "pendulum", "--set", "learner.screening=8"]
+    assert main(words) == 2
+    assert "set learner.start_from, or omit this setting at learner.screening" in capsys.readouterr().err
+    run_folder = tmp_path / "run"
+    shutil.copytree(pretrained.out, run_folder, ignore=shutil.ignore_patterns("pretraining.json"))
+    assert main([*words, "--set", f"learner.start_from={run_folder}", "--set", SMALL_SETTINGS[0]]) == 2
+    assert f"'{run_folder}' contains no pretraining" in capsys.readouterr().err
+    assert main(["check", "pendulum", "--set", "recipe=pendulum-ppo", "--set", "learner.screening=8"]) == 2
+    assert "ppo learns only from its newest policy: remove this setting" in capsys.readouterr().err
 
 
 def test_a_run_with_another_identification_is_refused_with_both_values(

@@ -29,10 +29,11 @@ from onrig.runtime.random_streams import Role, device_seed
 from onrig.runtime.record import Kind, Step
 from onrig.runtime.replay.learners.admission_terms import admission_limits, required_contract, standard_probes
 from onrig.runtime.replay.scoring import Records, terms_of
-from onrig.runtime.run_config import RunConfig, record_layout
+from onrig.runtime.run_config import Device, RunConfig, record_layout
 from onrig.runtime.run_state.episodes import EpisodeAccounts, EpisodeRow
 from onrig.sim.twin.device import TwinDevice
 from onrig.sim.twin.main import twin_options
+from onrig.sim.twin.options import TwinOptions, sampled_options
 from onrig.sim.twin.rendering import TwinCameras
 
 
@@ -119,6 +120,25 @@ def play(config: RunConfig, policy: PolicySession, episodes: int, seed: int) -> 
     tick = Tick(msgspec.structs.replace(config, seed=seed), images=images)
     for episode in range(1, episodes + 1):
         yield pack(play_episode(session, tick, policy, episode, seed))
+
+
+def score_on_plants(
+    config: RunConfig, model: bytes, options: TwinOptions, seed: int, *, native: bool = False
+) -> Iterator[float]:
+    """Yield a policy's score in one evaluation episode on each of the plants in ``options.samples``.
+
+    ``native``: whether the policy runs in C.  Raises ModelRefused for an unusable model, and LinkError if a plant
+    diverges.
+    """
+    policy, tick = PolicySession(model, native=native), Tick(msgspec.structs.replace(config, seed=seed))
+    pack = record_packer(config)
+    n_plants = len(next(iter(options.samples.values()))) if options.samples else 1
+    for index in range(n_plants):
+        twin = msgspec.to_builtins(sampled_options(options, index))
+        session = lockstep_session(msgspec.structs.replace(config, device=Device(twin=twin, pace="lockstep")))
+        accounts = EpisodeAccounts(config.task, config.rate_hz, config.rig)
+        (row,) = accounts.add(pack(play_episode(session, tick, policy, index + 1, seed)))
+        yield row.score
 
 
 def record_packer(config: RunConfig) -> Callable[[list[Step]], Records]:

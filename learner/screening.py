@@ -1,0 +1,73 @@
+"""Screening: policies are tested on the plants of a pretraining before the rig receives them.
+
+A learner that goes on improving a good policy passes through bad ones: near the edge of an envelope a little more speed
+makes the shield act.  A policy that fails on an identified plant would probably fail on the rig.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from onrig.hw.transport import LinkError
+from onrig.runtime.files import MAX_JSON_BYTES, read_file
+from onrig.runtime.policy.contract import ModelRefused
+from onrig.runtime.run_config import RunConfig
+from onrig.sim.twin.options import TwinOptions, sampled_options
+
+SCREENING: Final = "start/screening.json"
+"""Path of the plants in a run folder, beside the initial networks."""
+
+
+class ScreeningPlants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Plants of a pretraining, and what a policy must score on each."""
+
+    twin: dict[str, Any]
+    """Options of the twin, whose ``samples`` are the plants."""
+    min_scores: tuple[float, ...]
+    """Lowest permitted score on each plant, in the task's measure."""
+    seed: int
+    """Seed of the episodes."""
+
+
+def read_screening_plants(path: Path) -> ScreeningPlants:
+    """Read the plants of a run; raises OSError, and ValueError for other content."""
+    try:
+        return msgspec.json.decode(read_file(path, MAX_JSON_BYTES), type=ScreeningPlants)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+class Screening:
+    """Test of a run's policies, with the tick, shield and twin of a run in lockstep."""
+
+    def __init__(self, config: RunConfig, plants: ScreeningPlants, heartbeat: Callable[[], object]) -> None:
+        """``heartbeat`` is called before each plant.  Raises ValueError for unsuitable options of the twin."""
+        self._config, self._plants, self._heartbeat = config, plants, heartbeat
+        try:
+            self._options = msgspec.convert(plants.twin, TwinOptions)
+            for index in range(len(plants.min_scores)):
+                sampled_options(self._options, index)
+        except (msgspec.ValidationError, ValueError, KeyError, IndexError) as error:
+            raise ValueError(f"plants for the screening: {error}") from None
+
+    def failure(self, model: bytes) -> str:
+        """Return on which plant a policy scores too little; empty if it passes."""
+        from onrig.sim.evaluation import score_on_plants  # loads the tick, which learners without screening do not need
+
+        scores = score_on_plants(self._config, model, self._options, self._plants.seed)
+        n_plants = len(self._plants.min_scores)
+        try:
+            for number, min_score in enumerate(self._plants.min_scores, 1):
+                self._heartbeat()
+                score = next(scores)
+                if not score >= min_score:
+                    return f"it scores {score:.3g} on plant {number} of {n_plants}, but {min_score:.3g} is required"
+        except LinkError as error:
+            return f"plant {number} of {n_plants}: {error}"
+        except ModelRefused as error:
+            return str(error)
+        return ""
