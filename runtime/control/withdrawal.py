@@ -1,4 +1,6 @@
-"""Reaction of the loop to a withdrawn promise, between episodes: a pause until a person re-arms, or less noise."""
+"""Reaction of the loop to a withdrawn promise or a departed plant, between episodes: a pause until a person re-arms, or
+less noise.
+"""
 
 from __future__ import annotations
 
@@ -9,35 +11,52 @@ from msgspec import UNSET
 from onrig.runtime.control.arming import Arming
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_state.report import report
 from onrig.runtime.shm.board import Board, Word
 
 WITHDRAWAL_FACTOR: Final = 0.1
 """Factor on the exploration after a withdrawal that does not pause the run."""
 CAUSE: Final = "the rig's own data contradict the plants that its promise covers"
 HINT: Final = "check what changed on the rig, identify it again, and compute its limits from the result"
+DEPARTURE: Final = "the plant has left the identification that the run began with"
 
 
 def withdrawal_reaction(config: RunConfig) -> Literal["pause", "reduce", ""]:
-    """Return the reaction to a withdrawn promise: as configured; by default a pause, or none with a twin."""
+    """Return the reaction to a withdrawn promise or a departed plant: as configured; by default a pause, or none with a
+    twin."""
     if config.limits.on_withdrawn is not UNSET:
         return config.limits.on_withdrawn
     return "" if config.device.twin is not None else "pause"
 
 
 class WithdrawalWatch:
-    """Polls the board before each episode, and reacts once to a withdrawn promise."""
+    """Polls the board before each episode, and reacts once to a withdrawn promise and once to a departed plant."""
 
     def __init__(self, config: RunConfig, board: Board, arming: Arming, explorer: Explorer) -> None:
         self._reaction = withdrawal_reaction(config)
         self._board, self._arming, self._explorer = board, arming, explorer
-        self._has_reacted = False
+        self._known: set[Word] = set()
+        self._is_reduced = False
 
     def apply(self) -> None:
-        """Pause, or reduce the exploration, if the promise was withdrawn.  Raises Stopped, Halted."""
-        if self._has_reacted or not self._board[Word.PROMISE_WITHDRAWN]:
-            return
-        self._has_reacted = True
-        if self._reaction == "reduce":
+        """Pause, or reduce the exploration, if the promise was withdrawn or the plant departed.  Raises Stopped,
+        Halted.
+        """
+        if self._is_new(Word.PROMISE_WITHDRAWN):
+            self._react(CAUSE)
+        if self._is_new(Word.PLANT_DEPARTED):
+            report("control", "warning", DEPARTURE)
+            self._react(DEPARTURE)
+
+    def _is_new(self, word: Word) -> bool:
+        if word in self._known or not self._board[word]:
+            return False
+        self._known.add(word)
+        return True
+
+    def _react(self, cause: str) -> None:
+        if self._reaction == "reduce" and not self._is_reduced:
+            self._is_reduced = True
             self._explorer.reduce(WITHDRAWAL_FACTOR)
         elif self._reaction == "pause":
-            self._arming.pause_until(lambda: False, CAUSE, HINT)
+            self._arming.pause_until(lambda: False, cause, HINT)

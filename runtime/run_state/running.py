@@ -97,6 +97,10 @@ class RemoteControl:
         """Request that a paused or faulted run resume."""
         self._board[Word.RESUME_OUTSIDE] += 1
 
+    def report_departure(self) -> None:
+        """Report that the rig's plant has left the identification that the run began with."""
+        self._board[Word.PLANT_DEPARTED] = 1
+
     @property
     def state(self) -> int:
         """State of the run (``onrig.runtime.run_state.states.State``)."""

@@ -12,7 +12,7 @@ from typing import Final
 from onrig.runtime.shm.latest import LOOP_STATE_BYTES
 from onrig.runtime.shm.segment import Segment
 
-BOARD_SCHEMA: Final = "board-5"
+BOARD_SCHEMA: Final = "board-6"
 
 
 class Word(enum.IntEnum):
@@ -73,6 +73,8 @@ class Word(enum.IntEnum):
 
     PROMISE_WITHDRAWN = 24
     """replay: 1 once the rig's own data have contradicted the shield's promise."""
+    PLANT_DEPARTED = 25
+    """``onrig run --sharpen`` or ``onrig identify RUN --sharpen``: 1 once the plant has left its identification."""
 
     SESSION_ID = 30
     """supervisor: a random number that identifies this session of the run, and its ring."""

@@ -20,7 +20,7 @@ from onrig.runtime.control.realtime import leave_cpu
 from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.run_config import RunConfig, record_layout
 from onrig.runtime.run_loading import load_resolved
-from onrig.runtime.run_state.running import find_running
+from onrig.runtime.run_state.running import RemoteControl, SegmentError, find_running
 from onrig.runtime.supervise.child import Child
 from onrig.tools.identification.recorded import (
     MCAP_MISSING_TEXT,
@@ -52,11 +52,15 @@ _MAX_LAST_FIT_S: Final = 120.0
 _NICENESS: Final = 10
 
 
+class PlantDeparted(NotIdentified):
+    """The plant has left the identification that its run began with."""
+
+
 def sharpen_run(folder: Path, out: Path | None = None) -> IdentifiedPlant:
     """Combine the newest steps of a run with the identification that it began with, and write the result to ``out``
     (default: the run's ``identification``).
 
-    Raises ConfigError, Failure, and NotIdentified if the plant has left the identification; then nothing is written.
+    Raises ConfigError, Failure, and PlantDeparted if the plant has left the identification; then nothing is written.
     """
     config, earlier = _read_beginning(folder)
     return _sharpen(folder, config, earlier, _newest_steps(folder, config), out or folder / "identification")
@@ -118,6 +122,8 @@ def follow_run(folder: Path, out: Path | None, show: Callable[[Fitting], object]
             new_plant = _sharpen(folder, config, earlier, steps, out)
         except Failure as failure:
             show(Fitting(count_logged_steps(folder), str(failure).replace("\n", "; ")))
+            if isinstance(failure, PlantDeparted):
+                _report_departure(folder)
             raise
         show(Fitting(count_logged_steps(folder), widths=_widths(earlier, new_plant.result)))
         return new_plant
@@ -130,6 +136,14 @@ def follow_run(folder: Path, out: Path | None, show: Callable[[Fitting], object]
                 fit()
         time.sleep(_POLL_INTERVAL_S)
     return fit()
+
+
+def _report_departure(folder: Path) -> None:
+    """Notify a run in progress that its plant has left the identification."""
+    running = find_running(folder)
+    if running is not None:
+        with contextlib.suppress(SegmentError, OSError), RemoteControl(running) as control:
+            control.report_departure()
 
 
 def _widths(earlier: Result, result: Result) -> dict[str, tuple[float, float]]:
@@ -194,7 +208,7 @@ def _sharpen(folder: Path, config: RunConfig, earlier: Result, steps: list[Step]
     except ValueError as error:
         raise Failure(f"{source}: {error}") from None
     if sharpening.has_departed:
-        raise NotIdentified(source, [_describe_departure(sharpening.changes)], out)
+        raise PlantDeparted(source, [_describe_departure(sharpening.changes)], out)
     source = f"{earlier.source}; sharpened by {source}"
     return write_identified(config, plant, sharpening.identification, out, source)
 

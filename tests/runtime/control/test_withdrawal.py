@@ -8,7 +8,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from onrig.runtime.control.withdrawal import CAUSE, WITHDRAWAL_FACTOR, WithdrawalWatch, withdrawal_reaction
+from onrig.runtime.control import withdrawal
+from onrig.runtime.control.withdrawal import CAUSE, DEPARTURE, WITHDRAWAL_FACTOR, WithdrawalWatch, withdrawal_reaction
 from onrig.runtime.explore.explorer import Explorer
 from onrig.runtime.record import Kind
 from onrig.runtime.run_config import Device, Port, RunConfig
@@ -45,7 +46,7 @@ def test_a_real_device_pauses_by_default(reaction: str | None, port: bool, expec
 
 
 def test_it_pauses_once_until_an_operator_rearms() -> None:
-    board: dict[Word, int] = {Word.PROMISE_WITHDRAWN: 0}
+    board: dict[Word, int] = {Word.PROMISE_WITHDRAWN: 0, Word.PLANT_DEPARTED: 0}
     pauses, config = PauseRecorder(), load_with_reaction(None, port=True)
     watch = WithdrawalWatch(config, cast(Any, board), cast(Any, pauses), Explorer(config))
     watch.apply()
@@ -56,10 +57,26 @@ def test_it_pauses_once_until_an_operator_rearms() -> None:
     assert pauses.causes == [CAUSE]
 
 
+def test_it_also_pauses_once_when_the_plant_has_left_its_identification(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(withdrawal, "report", lambda source, kind, line: lines.append(line))
+    board: dict[Word, int] = {Word.PROMISE_WITHDRAWN: 0, Word.PLANT_DEPARTED: 1}
+    pauses, config = PauseRecorder(), load_with_reaction(None, port=True)
+    watch = WithdrawalWatch(config, cast(Any, board), cast(Any, pauses), Explorer(config))
+    watch.apply()
+    watch.apply()
+    assert pauses.causes == lines == [DEPARTURE]
+    board[Word.PROMISE_WITHDRAWN] = 1
+    watch.apply()
+    assert pauses.causes == [DEPARTURE, CAUSE]
+
+
 def test_it_continues_with_a_tenth_of_the_exploration() -> None:
     config = load_with_reaction("reduce")
     explorer, pauses = Explorer(config), PauseRecorder()
-    watch = WithdrawalWatch(config, cast(Any, {Word.PROMISE_WITHDRAWN: 1}), cast(Any, pauses), explorer)
+    watch = WithdrawalWatch(
+        config, cast(Any, {Word.PROMISE_WITHDRAWN: 1, Word.PLANT_DEPARTED: 1}), cast(Any, pauses), explorer
+    )
     explorer.begin_episode(Kind.TRAIN, 1)
     (before,) = explorer.amplitude(1.0)
     explorer.end_episode()

@@ -69,9 +69,11 @@ def test_another_terminal_writes_its_own_words_and_never_weakens_a_request(tmp_p
         remote.stop(2)
         remote.stop(1)
         remote.resume()
+        remote.report_departure()
         assert (remote.state, remote.actuators.safe_ns) == (3, 77)
     assert (board.stop_outside, board[Word.STOP]) == (2, 0)
     assert (board[Word.RESUME_OUTSIDE], board[Word.RESUME]) == (1, 0)
+    assert (board[Word.PLANT_DEPARTED], board[Word.PROMISE_WITHDRAWN]) == (1, 0)
 
 
 def test_a_run_that_has_ended_meanwhile_is_reported(tmp_path: Path) -> None:

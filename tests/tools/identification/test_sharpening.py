@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from onrig.sim.evaluation import lockstep_session
 from onrig.sim.identification.result import Result, read_result
 from onrig.tools.cli import main
 from onrig.tools.identification import driving, sharpening
-from onrig.tools.identification.sharpening import follow_run
+from onrig.tools.identification.sharpening import PlantDeparted, follow_run
 from onrig.tools.load import load
 from onrig.tools.sharpened import FITTINGS_FILE, Fitting, read_fittings, write_fitting
 from tests.tools.identification.test_verb import SETTINGS, SHORT_EXPERIMENT, short_excitations
@@ -96,6 +97,24 @@ def test_a_run_in_progress_is_followed_to_its_end(
             write_fitting(file, fitting)
             file.write(b'{"ti\n')
     assert read_fittings(tmp_path) == fittings, "damaged lines cost nothing else"
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [("device.twin.plant.torque_constant=0.0586", [True, True]), ("device.twin.plant.damping=2e-5", [])],
+)
+def test_a_run_in_progress_is_notified_of_a_changed_plant(
+    override: str, expected: list[bool], earlier_identification: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, notified = run_folder(earlier_identification, tmp_path, override), []
+    monkeypatch.setattr(sharpening, "_POLL_INTERVAL_S", 0.0)
+    monkeypatch.setattr(sharpening, "count_logged_steps", lambda folder: 2500)
+    states = iter([True])
+    monkeypatch.setattr(sharpening, "find_running", lambda folder: next(states, None))
+    monkeypatch.setattr(sharpening, "_report_departure", lambda folder: notified.append(True))
+    with contextlib.suppress(PlantDeparted):
+        follow_run(folder, tmp_path / "out", lambda fitting: None)
+    assert notified == expected
 
 
 def test_sharpening_needs_a_run_that_began_with_an_identification(
