@@ -125,16 +125,16 @@ def play(config: RunConfig, policy: PolicySession, episodes: int, seed: int) -> 
 def score_on_plants(
     config: RunConfig, model: bytes, options: TwinOptions, seed: int, *, native: bool = False
 ) -> Iterator[float]:
-    """Yield a policy's score in one evaluation episode on each of the plants in ``options.samples``.
+    """Yield a policy's score in one evaluation episode on each of the plants in ``options.samples``, or on the twin's.
 
     ``native``: whether the policy runs in C.  Raises ModelRefused for an unusable model, and LinkError if a plant
     diverges.
     """
     policy, tick = PolicySession(model, native=native), Tick(msgspec.structs.replace(config, seed=seed))
     pack = record_packer(config)
-    n_plants = len(next(iter(options.samples.values()))) if options.samples else 1
-    for index in range(n_plants):
-        twin = msgspec.to_builtins(sampled_options(options, index))
+    n_samples = len(next(iter(options.samples.values()))) if options.samples else 0
+    for index in range(max(1, n_samples)):
+        twin = msgspec.to_builtins(sampled_options(options, index) if n_samples else options)
         session = lockstep_session(msgspec.structs.replace(config, device=Device(twin=twin, pace="lockstep")))
         accounts = EpisodeAccounts(config.task, config.rate_hz, config.rig)
         (row,) = accounts.add(pack(play_episode(session, tick, policy, index + 1, seed)))

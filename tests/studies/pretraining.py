@@ -28,9 +28,11 @@ import onrig
 from onrig.runtime.config.problem import ConfigError
 from onrig.runtime.record import Kind, Rule
 from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.run_state.episodes import EpisodeRow, read_rows
+from onrig.sim.evaluation import score_on_plants
 from onrig.sim.twin.main import twin_options
-from onrig.sim.twin.options import sensor_half_range
+from onrig.sim.twin.options import TwinOptions, sensor_half_range
 from onrig.tools.api.run_data import RunData
 from onrig.tools.identification.recorded import NotIdentified
 from onrig.tools.identification.sharpening import sharpen_run
@@ -189,6 +191,14 @@ def run_once(
     return figures
 
 
+def score_on_rig(pretrained: Path, twin: dict[str, Any]) -> float:
+    """Score of a pretraining's newest policy on the plant of the rig."""
+    policies = (path for path in (pretrained / "policies").glob("*.onnx") if path.stem.isdecimal())
+    newest_policy = max(policies, key=lambda path: int(path.stem)).read_bytes()
+    config = load_resolved(pretrained / "config.yaml")
+    return next(score_on_plants(config, newest_policy, msgspec.convert(twin, TwinOptions), config.seed))
+
+
 def study(out: Path, args: argparse.Namespace, seed: int) -> dict[str, Any]:
     """Figures of one plant."""
     began_s = time.process_time()
@@ -218,6 +228,8 @@ def study(out: Path, args: argparse.Namespace, seed: int) -> dict[str, Any]:
     for part, (section, key) in _OTHER_PART.items() if args.parts else ():
         recipe = yaml.safe_load((pretrained / "start.yaml").read_text())
         del recipe[section][key]
+        if key == "start_from":
+            recipe["learner"].pop("screening", None)
         path = pretrained / f"start-{part}.yaml"
         path.write_text(yaml.safe_dump(recipe))
         overrides = [f"recipe={path}", *common, *on_rig, f"episodes={args.parts}"]
@@ -242,6 +254,7 @@ def study(out: Path, args: argparse.Namespace, seed: int) -> dict[str, Any]:
         "identify_s": motion_s,
         "pretrain": {"episodes": record.evaluations[-1].episode, "s": record.seconds, "ended": record.ended},
         "promise": [round(low, 3), round(high, 3)],
+        "policy_on_plant": round(score_on_rig(pretrained, drawn), 4),
         "runs": runs,
         "cost_s": [round(time.process_time() - began_s), round(time.monotonic() - began)],
     }
