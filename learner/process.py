@@ -191,7 +191,12 @@ class LearnerProcess:
         if not self._settings.screening:
             return None
         plants = read_screening_plants(initial_networks.with_name(Path(SCREENING).name))
-        return Screening(self._link.config, plants, self._heartbeat.send_if_due)
+        return Screening(self._link.config, plants, self._stay_attached)
+
+    def _stay_attached(self) -> None:
+        """Send a heartbeat, in real time also to the rig, whose lease would otherwise expire during a long screening."""
+        if self._heartbeat.send_if_due() and self._pace.uses_clock:
+            self._report_completion(self.agent.last_completed_episode)
 
     def _learn_from_seeds(self) -> None:
         """Learn from the initial experiences in the memory of a new run, before the first policy."""
