@@ -194,7 +194,7 @@ class LearnerProcess:
         return Screening(self._link.config, plants, self._stay_attached)
 
     def _stay_attached(self) -> None:
-        """Send a heartbeat, in real time also to the rig, whose lease would otherwise expire during a long screening."""
+        """Send a heartbeat, in real time also to the rig: its lease would expire during a long screening."""
         if self._heartbeat.send_if_due() and self._pace.uses_clock:
             self._report_completion(self.agent.last_completed_episode)
 

@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.screening import SCREENING, ScreeningPlants
-from onrig.learner.settings import LearnerSettings, StartFrom, learner_settings
+from onrig.learner.screening import SCREENING
+from onrig.learner.settings import StartFrom, learner_settings
 from onrig.runtime import registry
 from onrig.runtime.config.pieces import read_copies
 from onrig.runtime.config.problem import ConfigError, Finding, format_path
@@ -33,13 +33,17 @@ from onrig.runtime.run_loading import load_resolved
 from onrig.runtime.task import episode_steps
 from onrig.tools.exporting.minari_format import is_minari, read_records
 from onrig.tools.plugins import plugin_difference, third_party_plugins
-from onrig.tools.pretrained import PRETRAINING_FILE, SETTLING_MARGIN, read_pretraining, total_improvement
+from onrig.tools.pretrained import (
+    PRETRAINING_FILE,
+    expected_score,
+    read_pretraining,
+    screening_plants,
+    screening_problem,
+)
 
 _SEED_PATH: Final = ("selection", "seed_from")
 _START_PATH: Final = ("learner", "start_from")
 _SCREENING_PATH: Final = ("learner", "screening")
-SCREENING_MARGIN: Final = 0.1
-"""Permitted loss of score in the screening, as a share of what the pretraining has learned."""
 _REWARD_SECTIONS: Final = ("reward", "terminate", "terminations")
 """Settings of a task that determine the reward and the end of an experience."""
 _PLUGINS: Final = (registry.REWARDS, registry.TERMINATIONS, registry.INPUT_TRANSFORMS, registry.PLANTS)
@@ -80,22 +84,12 @@ def beginning_findings(config: RunConfig) -> Iterator[Finding]:
             yield from _mismatch_findings(_SEED_PATH, seeds.path, config)
         if problem := _capacity_problem(config):
             yield _SEED_PATH, f"{problem} at {'.'.join(_SEED_PATH)}"
-    if learner.screening and (problem := _screening_problem(learner)):
+    if learner.screening and (problem := screening_problem(learner.start)):
         yield _SCREENING_PATH, f"{problem} at {'.'.join(_SCREENING_PATH)}"
     if learner.start is not None and config.local_learner:
         yield from _mismatch_findings(_START_PATH, learner.start.path, config)
     elif learner.start is not None:
         yield from start_findings(config)
-
-
-def _screening_problem(learner: LearnerSettings) -> str | None:
-    """Return why policies cannot be screened; None if they can."""
-    if learner.start is None:
-        return "the plants for the screening are those of a pretraining: set learner.start_from, or omit this setting"
-    folder = Path(learner.start.path)
-    if not (folder / PRETRAINING_FILE).is_file():
-        return f"'{folder}' contains no pretraining: omit this setting, or start from a pretraining"
-    return None
 
 
 def start_findings(config: RunConfig) -> Iterator[Finding]:
@@ -231,45 +225,18 @@ def read_beginning(config: RunConfig) -> Beginning:
         sha256 = _verify_checksum(_START_PATH, start, networks)
         files[NETWORKS] = encode(networks)
         fact = {"path": str(Path(start.path).resolve()), "run": _run_identity(Path(start.path)), "sha256": sha256}
-        facts["networks"] = {**fact, "episode": episode, **_expected_score(Path(start.path))}
-        if learner.screening:
-            files[SCREENING] = msgspec.json.encode(_screening_plants(Path(start.path), learner.screening))
+        facts["networks"] = {**fact, "episode": episode}
+        if (Path(start.path) / PRETRAINING_FILE).is_file():
+            record = read_pretraining(Path(start.path))
+            if not record.evaluations:
+                raise CannotBegin(f"learner.start_from: '{start.path}' contains a pretraining without an evaluation")
+            facts["networks"] = {**fact, "episode": episode, "expected": expected_score(record)}
+            if learner.screening:
+                plants = screening_plants(record, _load_config(Path(start.path)), learner.screening)
+                files[SCREENING] = msgspec.json.encode(plants)
         section = {**config.learner, "start_from": {"path": start.path, "sha256": sha256}}
         config = msgspec.structs.replace(config, learner=section)
     return Beginning(config, files, {"start": facts} if facts else {})
-
-
-def _expected_score(folder: Path) -> dict[str, object]:
-    """Return the facts about a pretraining's expected score on the rig; empty for other runs."""
-    if not (folder / PRETRAINING_FILE).is_file():
-        return {}
-    evaluations = read_pretraining(folder).evaluations
-    if not evaluations:
-        raise CannotBegin(f"learner.start_from: '{folder}' contains a pretraining without an evaluation")
-    last_evaluation, tolerance = evaluations[-1], SETTLING_MARGIN * abs(total_improvement(evaluations).value)
-    low, high = last_evaluation.range
-    facts = {
-        "low": low,
-        "high": high,
-        "median": last_evaluation.median.value,
-        "tolerance": tolerance,
-        "plants": len(last_evaluation.scores),
-    }
-    return {"expected": facts}
-
-
-def _screening_plants(folder: Path, n_plants: int) -> ScreeningPlants:
-    """Return the first held-out plants of a pretraining, with the lowest permitted scores."""
-    record, config = read_pretraining(folder), _load_config(folder)
-    margin = SCREENING_MARGIN * abs(total_improvement(record.evaluations).value)
-    return ScreeningPlants(
-        {
-            **(config.device.twin or {}),
-            "samples": {name: column[:n_plants] for name, column in record.held_out.items()},
-        },
-        tuple(score - margin for score in record.evaluations[-1].scores[:n_plants]),
-        config.seed,
-    )
 
 
 def _verify_checksum(location: tuple[str, str], origin: SeedFrom | StartFrom, content: Arrays) -> str:

@@ -13,9 +13,12 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from onrig.learner.screening import ScreeningPlants
+from onrig.learner.settings import StartFrom
 from onrig.learner.trials.intervals import Bounds, PairedComparison, median_bounds, paired_difference
 from onrig.runtime.exit_codes import Failure
 from onrig.runtime.files import MAX_JSON_BYTES, read_file, replace_own_file
+from onrig.runtime.run_config import RunConfig
 
 N_HELD_OUT_PLANTS: Final = 39
 """Number of plants for the evaluation."""
@@ -23,6 +26,8 @@ SETTLING_MARGIN: Final = 0.02
 """Change of the score below which learning has settled, as a share of what has been learned."""
 PATIENCE_PIECES: Final = 3
 """Number of pieces over which the score must have settled."""
+SCREENING_MARGIN: Final = 0.1
+"""Permitted loss of score in the screening of a run's policies, as a share of what the pretraining has learned."""
 PRETRAINING_FILE: Final = "pretraining.json"
 
 
@@ -88,6 +93,37 @@ def has_settled(evaluations: Sequence[Scores]) -> bool:
     newest = np.array(evaluations[-1].scores)
     changes = [paired_difference(newest, np.array(e.scores)) for e in evaluations[-1 - PATIENCE_PIECES : -1]]
     return improvement.low > 0 and all(max(change.high, -change.low) < margin for change in changes)
+
+
+def expected_score(record: Pretraining) -> dict[str, object]:
+    """Return the facts about the expected score on the rig; updates precede its measurement, hence the tolerance."""
+    last_evaluation = record.evaluations[-1]
+    tolerance = SETTLING_MARGIN * abs(total_improvement(record.evaluations).value)
+    low, high = last_evaluation.range
+    return {
+        "low": low,
+        "high": high,
+        "median": last_evaluation.median.value,
+        "tolerance": tolerance,
+        "plants": len(last_evaluation.scores),
+    }
+
+
+def screening_problem(start: StartFrom | None) -> str | None:
+    """Return why the policies of a run with these initial networks cannot be screened; None if they can."""
+    if start is None:
+        return "the plants for the screening are those of a pretraining: set learner.start_from, or omit this setting"
+    if not (Path(start.path) / PRETRAINING_FILE).is_file():
+        return f"'{start.path}' contains no pretraining: omit this setting, or start from a pretraining"
+    return None
+
+
+def screening_plants(record: Pretraining, config: RunConfig, n_plants: int) -> ScreeningPlants:
+    """Return the first held-out plants of a pretraining with this configuration, with the lowest permitted scores."""
+    margin = SCREENING_MARGIN * abs(total_improvement(record.evaluations).value)
+    samples = {name: column[:n_plants] for name, column in record.held_out.items()}
+    min_scores = tuple(score - margin for score in record.evaluations[-1].scores[:n_plants])
+    return ScreeningPlants({**(config.device.twin or {}), "samples": samples}, min_scores, config.seed)
 
 
 def read_pretraining(folder: Path) -> Pretraining:
