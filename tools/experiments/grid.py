@@ -194,7 +194,9 @@ def _run_of(file: SpecFile, block: Block, location: NodePath) -> tuple[Path, Run
 
 
 def _world_of(file: SpecFile, world: str, location: NodePath) -> tuple[str, str]:
-    """Return a block's world (as an absolute path for a run's file) and the name of its task."""
+    """Return a block's world (as an absolute path for a run's file) and the name of its task: of the folder, for a
+    file ``run.yaml``.
+    """
     task = world.removeprefix(GYM_PREFIX).removeprefix(PLANT_PREFIX)
     if not world.startswith(PLANT_PREFIX) or not task or task in shipped_names():
         return world, task
@@ -202,7 +204,8 @@ def _world_of(file: SpecFile, world: str, location: NodePath) -> tuple[str, str]
         path = find_config(task, base=file.path.parent)
     except FileNotFoundError as error:
         raise ConfigError([_problem_at(file, location, f"{error} at world")]) from None
-    return f"{PLANT_PREFIX}{path.resolve()}", task
+    path = path.resolve()
+    return f"{PLANT_PREFIX}{path}", path.parent.name if path.name == "run.yaml" else task
 
 
 def _cell(label: Label, config: RunConfig | StepRun) -> AnyCell:

@@ -168,6 +168,11 @@ def test_a_plants_run_may_be_next_to_the_spec_and_its_content_determines_the_cel
     (tmp_path / "mine.yaml").write_text(shipped_text, encoding="utf-8")
     (cell,) = _cells(spec)
     assert cell.label["world"] == "./mine.yaml"
+    rig_folder = tmp_path / "crane"
+    rig_folder.mkdir()
+    (rig_folder / "run.yaml").write_text(shipped_text, encoding="utf-8")
+    (rig_cell,) = _cells(write_spec(rig_folder, spec.read_text(encoding="utf-8").replace("./mine.yaml", "run.yaml")))
+    assert (rig_cell.label["world"], rig_cell.id) == ("crane", cell.id)
     named_folder = tmp_path / "named"
     named_folder.mkdir()
     (namesake,) = _cells(write_spec(named_folder, spec.read_text(encoding="utf-8").replace("./mine.yaml", "pendulum")))
