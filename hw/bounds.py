@@ -26,4 +26,4 @@ PositiveShare = Annotated[float, msgspec.Meta(gt=0.0, le=1.0)]
 AboveZero = Annotated[float, msgspec.Meta(gt=0.0, le=LARGEST)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e8)]
-"""A timeout in s of at most three years, which fits into 64 bits in nanoseconds."""
+"""Timeout (s) of at most three years, which fits into 64 bits in nanoseconds."""

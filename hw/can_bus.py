@@ -1,4 +1,4 @@
-"""Connection to a device on a CAN bus: the protocol's byte stream, split into payloads of two arbitration ids."""
+"""Connection to a device on a CAN bus: the protocol's byte stream, split into payloads with two arbitration ids."""
 
 from __future__ import annotations
 
@@ -140,15 +140,15 @@ class Can(Line, frozen=True, forbid_unknown_fields=True, tag="can"):
     fd: bool = False
     """CAN FD, payloads of up to 64 bytes instead of 8."""
     bitrate: Annotated[int, msgspec.Meta(ge=1000, le=10_000_000)] | msgspec.UnsetType = msgspec.UNSET
-    """Bit rate in bit/s, for interfaces that do not set one themselves; `onrig check` uses it for its estimate of the
-    time on the bus."""
+    """Bit rate in bit/s, for interfaces that do not set one themselves; `onrig check` uses it to estimate the time on
+    the bus."""
     options: dict[str, str | int | float | bool] = msgspec.field(default_factory=dict)
     """Further arguments for python-can's bus."""
 
     def __post_init__(self) -> None:
         """Raises ValueError if the ids are equal, or too long for the bus."""
         if self.command_id == self.state_id:
-            raise ValueError(f"command_id and state_id are both {self.command_id:#x}: give two ids")
+            raise ValueError(f"command_id and state_id are both {self.command_id:#x}: give two different ids")
         if not self.extended and max(self.command_id, self.state_id) >= _STANDARD_IDS:
             raise ValueError(f"{max(self.command_id, self.state_id):#x} has more than 11 bits: set extended")
 

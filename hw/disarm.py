@@ -1,6 +1,6 @@
 """Disarming of an unknown device after its host process has ended (``hw/PROTOCOL.md`` §2.5).
 
-It starts with a hello, because a device caches its last answer and would replay it for an identical request.
+The exchange starts with a hello, because a device caches its last answer and would replay it for an identical request.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MIN_FRAME_TIMEOUT_S: Final = 0.5
 _N_AWAITED_PERIODS: Final = 3
 """Number of periods to wait, in which at least one frame must arrive."""
 _DEFAULT_PERIOD_US: Final = 20_000
-"""Sampling period, within the device's bounds, that is configured if the device sends no frames."""
+"""Sampling period, within the device's bounds, to configure if the device sends no frames."""
 _MAX_FRAME_TIMEOUT_S: Final = 5.0
 """Longest wait for a frame."""
 
@@ -65,8 +65,8 @@ class _Exchange:
         self._transport, self._clock = transport, clock
         self._reader = FrameReader(LinkCounters())
         self._pending: deque[bytes] = deque()
-        """Frames read but not yet processed: a simulator's state may arrive in the same read as the answer before
-        it."""
+        """Frames read but not yet processed: a simulator's state may arrive in the same read as the preceding
+        answer."""
         self._ids = count(1)
 
     def ask(self, frame: bytes, seconds: float, process: Callable[[bytes], T | None]) -> T | None:
@@ -128,12 +128,12 @@ class _StateComparison:
         """Reason why the frames do not prove the safe output, to follow "the device answered DISARM"."""
         if self._contradicting_state is not None:
             start, end = self._contradicting_state.u_start, self._contradicting_state.u_end
-            outputs = f"outputs of {start} and {end} counts (safe: {tuple(self._safe)})"
-            return f" and reports its safe output in force, but {outputs}; cut the power of its actuators"
+            outputs = f"its outputs were {start} and {end} counts (safe: {tuple(self._safe)})"
+            return f" and reports its safe output in force, but {outputs}; cut the power to its actuators"
         symptom = (
             "no state frame arrived" if self.last_state is None else "no state frame shows its safe output in force"
         )
-        return f", but {symptom}; cut the power of its actuators"
+        return f", but {symptom}; cut the power to its actuators"
 
 
 def disarm(transport: Transport, clock: Clock, hello_s: float = HELLO_TIMEOUT_S) -> DisarmConfirmation:

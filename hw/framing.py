@@ -69,7 +69,7 @@ def encode_in_python(body: bytes) -> bytes:
     if not 0 < len(body) <= MAX_BODY_BYTES:
         if not body:
             raise FrameError("a frame needs a body")
-        raise FrameTooLongError(f"body of {len(body)} bytes, at most {MAX_BODY_BYTES} fit into a frame")
+        raise FrameTooLongError(f"body of {len(body)} bytes; at most {MAX_BODY_BYTES} fit into a frame")
     checked_body = b"%b%b" % (body, zlib.crc32(body).to_bytes(4, "little"))
     wire = bytearray(b"\0\0%b\0" % checked_body)
     index = 1
@@ -84,7 +84,7 @@ def decode_in_python(chunk: bytes) -> bytes:
     """``decode_frame`` in Python."""
     size = len(chunk)
     if size > MAX_CHUNK_BYTES:
-        raise FrameTooLongError(f"{size} bytes without a delimiter, at most {MAX_CHUNK_BYTES} make a frame")
+        raise FrameTooLongError(f"{size} bytes without a delimiter; a frame has at most {MAX_CHUNK_BYTES}")
     decoded = bytearray(chunk)
     index = 0
     while index < size:

@@ -44,7 +44,7 @@ class LinkCounters(FrameCounters):
     short_writes: int = 0
     """Frames not sent, or not completely, because the port's buffer was full."""
     reboots: int = 0
-    """Hellos with a boot id other than that of the connected device."""
+    """Hellos whose boot id differs from the connected device's."""
 
 
 def is_before(number: int, other: int) -> bool:

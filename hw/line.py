@@ -58,7 +58,7 @@ class Serial(Line, frozen=True, forbid_unknown_fields=True, tag="serial"):
     path: str
     """Device file, e.g. /dev/ttyACM0 or a link in /dev/serial/by-id."""
     baud: Annotated[int, msgspec.Meta(ge=50, le=20_000_000)] = DEFAULT_BAUD_RATE
-    """Baud rate; default: that of the twin on a serial port."""
+    """Baud rate; default: the rate of a twin on a serial port."""
 
     @property
     def address(self) -> str:

@@ -75,7 +75,9 @@ def renew(session: DeviceSession, policy: bytes, period_us: int, clock: Clock) -
         if session.has_rebooted:
             raise PolicyStopped("the device restarted")
         if state is None:
-            raise LinkError(f"no frame arrived for {silence_timeout_ns * 1e-9:.2g} s; the lease ends the policy")
+            raise LinkError(
+                f"no frame arrived for {silence_timeout_ns * 1e-9:.2g} s; the policy stops when its lease expires"
+            )
         has_acted = has_acted or state.answers != 0
         if state.status & Status.ARMED:
             was_armed = True
@@ -83,7 +85,7 @@ def renew(session: DeviceSession, policy: bytes, period_us: int, clock: Clock) -
         elif was_armed and not has_acted and state.fault == Fault.LEASE:
             raise PolicyStopped(
                 f"the device accepts no renewal of policy {policy.hex()} at {period_us} us: "
-                "it was built with another policy or period"
+                "the device was built with another policy or period"
             )
         elif was_armed or state.fault:
             raise PolicyStopped(f"the device stopped: {fault_text(state.fault) if state.fault else 'it was disarmed'}")

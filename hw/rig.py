@@ -36,9 +36,9 @@ class Sensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     wrap: bool = False
     """True for an angle: the host wraps it into [-pi, pi)."""
     low: Quantity | msgspec.UnsetType = msgspec.UNSET
-    """Smallest readable value, below which the sensor saturates; default: that of the observations derived from it."""
+    """Smallest readable value, below which the sensor saturates; default: the low of observations derived from it."""
     high: Quantity | msgspec.UnsetType = msgspec.UNSET
-    """Largest readable value; default: that of the observations derived from it."""
+    """Largest readable value; default: the high of observations derived from it."""
 
 
 class Actuator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,7 +72,7 @@ class Observation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One component of the observation; [low, high] maps to [-1, 1], not clipped (as in de Bruin et al. 2018)."""
 
     name: str
-    """Name of the component; by default also that of the sensor."""
+    """Name of the component, and by default also of its sensor."""
     unit: str
     """SI."""
     low: Quantity
@@ -91,7 +91,7 @@ class Camera(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Camera next to the device, whose grey images bypass the device's connection (docs/cameras.md)."""
 
     name: str
-    """Name of the camera among the policy inputs, different from those of sensors and observations."""
+    """Name of the camera among the policy inputs; must differ from the names of sensors and observations."""
     rows: PixelCount
     """Rows of an image."""
     columns: PixelCount
@@ -162,7 +162,7 @@ class Rig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TrackingRig(Rig, frozen=True):
-    """Rig with the targets of a task as additional signals of policies, rewards and records; not stored in files."""
+    """Rig with the targets of a task as additional signals for policies, rewards and records; not stored in files."""
 
     targets: tuple[Observation, ...] = ()
     """Name, unit and range of each target."""
@@ -329,5 +329,7 @@ def _consistency_problems(rig: Rig) -> Iterator[tuple[str, str]]:
             message = f"'{o.name}' is in {o.unit!r}, {quantity} is in {unit!r}, and units are never converted"
             yield f"observations[{i}].unit", f"{message}: use the same unit, or another sensor or derivative_of"
         if o.cutoff_hz > 0 and o.derivative_of is None:
-            message = "only an estimate (derivative_of) is filtered, and this one is measured: remove cutoff_hz"
+            message = (
+                "only an estimated velocity (derivative_of) is filtered, but this one is measured: remove cutoff_hz"
+            )
             yield f"observations[{i}].cutoff_hz", message

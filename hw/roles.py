@@ -21,7 +21,7 @@ def observation_of(rig: Rig, name: str) -> Observation | None:
 
 
 def measured_range(rig: Rig, observation: Observation) -> tuple[float, float]:
-    """Range of readings of an observation: its sensor's limits if configured, otherwise its own [low, high]."""
+    """Return the measured range of an observation: its sensor's limits if configured, otherwise its own [low, high]."""
     if observation.derivative_of is None:
         for s in rig.sensors:
             if s.name == (observation.sensor or observation.name) and not (
@@ -32,14 +32,15 @@ def measured_range(rig: Rig, observation: Observation) -> tuple[float, float]:
 
 
 def velocity_unit_problem(rig: Rig, name: str) -> str | None:
-    """Message if the unit of an observation used as a velocity is not a velocity's; None if it is, or for an unknown
-    name."""
+    """Return a message if an observation used as a velocity is not in a unit of velocity; None otherwise, or for an
+    unknown name."""
     o = observation_of(rig, name)
     return None if o is None or is_rate(o.unit) else f"expected a velocity, but '{name}' is in {o.unit!r}"
 
 
 def derivative_problem(rig: Rig, position: str, velocity: str) -> str | None:
-    """Message if the unit of a velocity does not match that of its position; None if it does, or for unknown names."""
+    """Return a message if the unit of a velocity does not match that of its position; None otherwise, or for an
+    unknown name."""
     p, v = observation_of(rig, position), observation_of(rig, velocity)
     if p is None or v is None or same_unit(v.unit, per_second(p.unit)):
         return None
@@ -48,7 +49,7 @@ def derivative_problem(rig: Rig, position: str, velocity: str) -> str | None:
 
 
 def speed_problem(rig: Rig, name: str, speed: float) -> str | None:
-    """Message if a speed exceeds the range of readings of an observation; None if not, or for an unknown name."""
+    """Return a message if a speed exceeds an observation's measured range; None otherwise, or for an unknown name."""
     o = observation_of(rig, name)
     if o is None or speed <= (max_speed := max(map(abs, measured_range(rig, o)))):
         return None

@@ -35,7 +35,7 @@ class _NetworkLine(Line, frozen=True, forbid_unknown_fields=True):
 
     def _connect(self, kind: socket.SocketKind, timeout_s: float) -> socket.socket:
         """Connect within ``timeout_s``, name resolution included; raises LinkError."""
-        deadline_s, error = time.monotonic() + timeout_s, OSError(f"its name was not found within {timeout_s:g} s")
+        deadline_s, error = time.monotonic() + timeout_s, OSError(f"name not resolved within {timeout_s:g} s")
         for family, address in _resolve(self.host, self.port, kind, timeout_s, self.address):
             line = socket.socket(family, kind)
             try:
@@ -83,7 +83,7 @@ class Tcp(_NetworkLine, frozen=True, forbid_unknown_fields=True, tag="tcp"):
     no_delay: bool = True
     """Send each command at once; false lets the kernel wait for a full segment."""
     keepalive_s: Annotated[float, msgspec.Meta(ge=0.0, le=32_767.0)] = 5.0
-    """Silence after which the kernel probes the device; it counts as lost after about as long again.  0: never."""
+    """Silence after which the kernel probes the device, which counts as lost after about as long again.  0: never."""
 
     def open(self) -> Transport:
         line = self._connect(socket.SOCK_STREAM, self.connect_s)

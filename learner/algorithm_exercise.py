@@ -1,4 +1,4 @@
-"""Conformance check of an algorithm, with every call that a run makes, on random data."""
+"""Conformance check of an algorithm: every call that a run makes, on random data."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def untrained_policy(config: RunConfig, settings: LearnerSettings) -> bytes:
     n, m = len(config.signals), len(config.rig.actuators)
     algorithm = algorithm_for(settings, n, m, [_rng(1)])
     if not isinstance(algorithm, Exportable):
-        raise TypeError("it lacks policy_graph or behaviour, although its description sets on_rig")
+        raise TypeError("policy_graph or behaviour is missing, although the description sets on_rig")
     contract = contract_for(
         config.rig,
         config.rate_hz,

@@ -134,7 +134,7 @@ class Td3Config(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     reward_scale: Positive = 1e-3
     """Factor applied to rewards before learning (docs/methods.md, "Reward scale")."""
     images: Image | UnsetType = UNSET
-    """Images in place of vectors; on a rig, those of its cameras."""
+    """Image observations instead of vectors; on a rig, those of the cameras."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """List layers that do not fit an image."""
@@ -150,7 +150,7 @@ class RainbowConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     noisy_weights = True
     single_action = True
     hidden: Hidden = (128, 128)
-    """Number of units in each shared hidden layer; the last entry is that of each of the two noisy streams."""
+    """Number of units in each shared hidden layer; the last entry is the size of each of the two noisy streams."""
     levels: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 15
     """Number of discrete actions, uniform on [-1, 1]."""
     atoms: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 51
@@ -176,8 +176,8 @@ class RainbowConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     reward_scale: Positive = 1e-3
     """Factor applied to rewards before learning (docs/methods.md, "Reward scale")."""
     images: Image | None = None
-    """Images in place of vectors; on a rig, those of its cameras (van Hasselt et al. 2019: convolutions [32, 5, 5] and
-    [64, 5, 5])."""
+    """Image observations instead of vectors; on a rig, those of the cameras (van Hasselt et al. 2019: convolutions
+    [32, 5, 5] and [64, 5, 5])."""
 
     @property
     def successors(self) -> int:

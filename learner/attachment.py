@@ -50,7 +50,8 @@ _RETRY_DELAY_S: Final = 1.0
 behind."""
 
 _MAX_WITHHELD: Final = 5
-"""Policies withheld in a row, after which the next one is offered untested: the rig may differ from the plants."""
+"""Number of consecutive withheld policies after which the next one is offered untested, because the rig may differ from
+the plants."""
 
 
 class Connection(NamedTuple):
@@ -107,7 +108,7 @@ class Attachment:
         """Attach or reattach this learner, and request its turn to push.
 
         Raises LearnerMismatchError if the rig is not the configured one, LinkVersionError, and MemoryChanged if a
-        mirror exists and the rig now has another memory.
+        mirror exists and the rig now has a different memory.
         """
         try:
             attached, _ = self._client.ask(Attach(LINK_VERSION, self._session, self._role, self._memory))
@@ -122,7 +123,7 @@ class Attachment:
         if self.mirror is None:
             self._create_mirror(attached)
         elif attached.memory != self._memory:
-            raise MemoryChanged("the rig now has another memory")
+            raise MemoryChanged("the rig now has a different memory")
         return attached
 
     def _create_mirror(self, attached: Attached) -> None:
@@ -132,7 +133,7 @@ class Attachment:
         if rig != self.config.rig:
             raise LearnerMismatchError(f"the connected rig, '{rig.name}', differs from this configuration")
         if inputs != self.config.task.inputs:
-            raise LearnerMismatchError("the policies of the connected rig have other inputs (task.inputs)")
+            raise LearnerMismatchError("the connected rig's policies have different inputs (task.inputs)")
         rig_settings = {
             name: convert(document, (name,), kind) for name, kind in (("episodes", int), ("checkpoint_s", float))
         }
@@ -238,11 +239,11 @@ class PolicyOffers:
             if retries:
                 self._retry_time_s = self._last_offer_s + _RETRY_DELAY_S
         else:
-            message = f"after {agent.updates} updates was refused at {verdict.stage}: {verdict.reason}"
-            report(self._name, "warning", f"policy {message}")
+            refusal = f"was refused by the {verdict.stage} check: {verdict.reason}"
+            report(self._name, "warning", f"policy offered after {agent.updates} updates {refusal}")
 
     def _is_withheld(self, agent: Agent, model: bytes) -> bool:
-        """Test a policy if there is a screening; returns whether it must not be offered."""
+        """Test a policy if a screening is configured; returns whether it must not be offered."""
         if self.screening is None:
             return False
         failure = self.screening.failure(model) if agent.n_withheld < _MAX_WITHHELD else ""
@@ -253,7 +254,7 @@ class PolicyOffers:
         agent.updates_when_offered = agent.updates
         self._n_withheld += 1
         self._retry_time_s, self._last_offer_s = None, self._clock_s()
-        report(self._name, "policy_withheld", f"policy after {agent.updates} updates was not offered: {failure}")
+        report(self._name, "policy_withheld", f"policy withheld after {agent.updates} updates: {failure}")
         return True
 
     @property
@@ -279,7 +280,7 @@ class PolicyOffers:
             message = ", ".join(
                 f"{n} {verdict.replace('_', ' ')}" for verdict, n in sorted(self._ruling_counts.items())
             )
-            report(self._name, "event", f"policies on probation: {message}", **self._ruling_counts)
+            report(self._name, "event", f"results of the policies' probation: {message}", **self._ruling_counts)
         if self._n_withheld:
             report(self._name, "event", f"policies that failed the screening: {self._n_withheld}")
         if self._n_rate_limited:

@@ -1,4 +1,4 @@
-"""Conformance checks of a keeper and of a sampler, with every call that a run makes, on random data.
+"""Conformance checks of keepers and samplers: every call that a run makes, on random data.
 
 Each function lists the defects it finds; exceptions of the plugin propagate.  ``onrig check`` applies them to plugins
 from other packages and files.
@@ -54,7 +54,7 @@ def keeper_problems(strategy: Strategy) -> Iterator[str]:
     large_keeper = build_keeper(strategy, _LARGE_CAPACITY, _rng(1))
     _decide_slots(large_keeper, rng, range(_LARGE_CAPACITY))
     if large_keeper.nbytes > large_keeper.bytes_per_slot * _LARGE_CAPACITY + _MAX_OVERHEAD_BYTES:
-        declaration = f"declares {large_keeper.bytes_per_slot:g} per slot"
+        declaration = f"declares {large_keeper.bytes_per_slot:g} bytes per slot"
         yield f"uses {large_keeper.nbytes} bytes for {_LARGE_CAPACITY} slots, but {declaration}"
     state = {name: array.copy() for name, array in keeper.state().items()}
     returned_state = keeper.state()
@@ -127,7 +127,7 @@ def sampler_problems(strategy: Strategy, config: RunConfig, settings: LearnerSet
     if not sampler.required_signals:
         joint_draw, single_draws = sampler.draw(batch, 3), [copy.draw(batch, 1) for _ in range(3)]
         if not np.array_equal(joint_draw.slots, np.concatenate([draw.slots for draw in single_draws])):
-            yield "draws different minibatches in one call for three updates than in three calls for one"
+            yield "draws different minibatches in one call for three updates than in three calls for one update each"
 
 
 def _draw_problem(draw: Draw, shape: tuple[int, int], n_stored: int) -> str | None:

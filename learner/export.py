@@ -256,7 +256,7 @@ class _Graph:
             or shapes != [*filters, *itertools.pairwise(widths)]
             or (image is not None and n != image.packed_values)
         ):
-            raise ValueError(f"layers of shape {shapes} do not lead from {n} observations to {outputs} outputs")
+            raise ValueError(f"layers of shape {shapes} do not map {n} observations to {outputs} outputs")
         if image is not None and convolutions is not None:
             (weight, bias), *other_layers = layers
             layers = [(weight / 255.0, bias), *other_layers]

@@ -70,7 +70,7 @@ def learn(config: RunConfig, connection: Connection, state: Path | None, initial
                     return ExitCode.CONFIGURATION
                 folder = temporary_folder()  # the state folder belongs to another run at the same address
             except MemoryChanged as change:
-                # The replay process was replaced: mirror its memory, with the same networks.
+                # The replay process was replaced: mirror the new one's memory, and keep the networks.
                 process.save()
                 report(NAME, "warning", f"{change}; mirroring from the start")
             except RequestRejected as error:

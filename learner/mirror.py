@@ -17,8 +17,8 @@ from onrig.runtime.memory.storage import STAMP_WORDS, Storage
 def reshape_behaviour(batch: Batch, shape: tuple[int, int, int]) -> Behaviour:
     """Return the behaviour policies of gathered experiences, with fields of shape (*shape, ...)."""
     mean, std, drawn = np.moveaxis(batch.behaviour.reshape(*shape, 3, -1), -2, 0)
-    deviates = (batch.meta & np.uint32(Flag.DEVIATES)) != 0
-    return Behaviour(mean, std, drawn, deviates.reshape(shape))
+    overridden = (batch.meta & np.uint32(Flag.DEVIATES)) != 0
+    return Behaviour(mean, std, drawn, overridden.reshape(shape))
 
 
 class Mirror:

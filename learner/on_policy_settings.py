@@ -35,7 +35,7 @@ class OnPolicyConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     gae_lambda: Share = 0.95
     """Lambda of generalised advantage estimation."""
     truncations: Literal["bootstrap", "terminate"] = "bootstrap"
-    """How a return that the time limit truncates is completed: with the value of the last state, or with 0."""
+    """How a return truncated by the time limit is completed: with the value of the last state, or with 0."""
     log_std: LogStd = 0.0
     """Initial log standard deviation of the policy, which is learned and the same in all states."""
     filter: bool = True
@@ -109,7 +109,7 @@ class PpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
     depth: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
     """L: number of batches in the replay memory, the current one included."""
     draw: Literal["permutation", "uniform"] = "permutation"
-    """Minibatch sampling in an epoch: each experience once, or uniform draws, equally many from each actor."""
+    """Minibatch sampling in an epoch: each experience once, or uniform draws, the same number from each actor."""
     epochs: Count = 10
     """T: epochs per iteration; the minibatches of an epoch together hold as many experiences as the memory."""
     lr: Positive = 3e-4

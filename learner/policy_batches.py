@@ -79,7 +79,7 @@ def policy_batch(storage: Storage, slots: Slots) -> PolicyBatch:
         next_observation=storage.next_observation[slots][new_axes],
         terminated=terminated[new_axes],
         truncated=truncated[new_axes],
-        deviates=(meta & _DEVIATES != 0)[new_axes],
+        overridden=(meta & _DEVIATES != 0)[new_axes],
         log_pi=log_pi[new_axes],
     )
 
@@ -107,7 +107,7 @@ class PolicyBatches:
         self.n_dropped = 0
         """Number of experiences that belong to no batch."""
         self.n_deviating = 0
-        """Number of experiences in batches whose applied action differs from the policy's."""
+        """Number of batch experiences whose applied action is not the policy's."""
 
     def take_complete(self) -> Iterator[tuple[PolicyBatch, int]]:
         """Take the complete batches, each with the slot of its first experience."""

@@ -45,8 +45,8 @@ class LearnerProcess:
         stop_flag: list[bool],
         initial_networks: Path | None = None,
     ) -> None:
-        """``initial_networks``: file with the initial networks of a learner without a saved state; beside it are the
-        plants for the screening, if configured.
+        """``initial_networks``: file with the initial networks of a learner without a saved state; the plants for the
+        screening, if configured, are in the same folder.
         """
         self._role, self._initial_networks = connection.role, initial_networks
         self._settings = learner_settings(config.learner)
@@ -118,8 +118,8 @@ class LearnerProcess:
         if self._agent is not None and self._settings.algorithm_config.batch_steps:
             batches = self._agent.batches
             message = (
-                f"learned from {batches.n_learned} batches; other actions were applied in {batches.n_deviating} of "
-                f"their steps; {batches.n_dropped} experiences belong to no batch"
+                f"learned from {batches.n_learned} batches; in {batches.n_deviating} of their steps the policy's own "
+                f"action was not applied; {batches.n_dropped} experiences belong to no batch"
             )
             report(
                 NAME,
@@ -173,7 +173,7 @@ class LearnerProcess:
         n_seen_before = agent.n_seen_writes
         agent.attach_memory(attached.memory, {ancestor.memory: ancestor.writes for ancestor in attached.lineage})
         if agent.sampler_was_reset:
-            _warn("the sampler's notes on experiences belonged to another memory; they were reset")
+            _warn("the sampler's notes on experiences belonged to a different memory and were reset")
             agent.sampler_was_reset = False
         # If the sampler starts over, the experiences already counted are still stored and need no further updates.
         self._backlog.n_counted_writes = max(agent.n_seen_writes, min(n_seen_before, attached.restored))
@@ -254,7 +254,7 @@ class LearnerProcess:
                 return
             # New networks must catch up on the stored experiences before they act.
             updates = self._updates_to_catch_up(attached.closed)
-            report(NAME, "warning", f"no saved state: {updates} updates on the rig's memory precede the first policy")
+            report(NAME, "warning", f"no saved state: making {updates} updates on the rig's memory first")
             agent.catch_up()
             self._backlog.n_counted_writes = agent.n_seen_writes
             if agent.has_minibatch:

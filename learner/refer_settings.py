@@ -16,7 +16,7 @@ class ReferSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """ReF-ER (Novati and Koumoutsakos 2019); the defaults are the paper's, for 1e7 steps."""
 
     note_bytes: ClassVar[float] = 9.0
-    """Bytes of its notes per experience."""
+    """Bytes of notes per experience."""
     rules: Literal["both", 1, 2, "none"] = "both"
     """1: no gradient from far experiences.  2: the gradient of the KL divergence is mixed in.  ``none``: plain replay;
     the distance from the behaviour policies is still measured."""
@@ -61,8 +61,8 @@ class NafConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     lr: Positive = 1e-4
     """Adam's learning rate."""
     beta_on: Literal["mean", "all"] = "mean"
-    """Part of the gradient that the coefficient of ReF-ER's rule 2 scales: that of the mean, as in the authors' code,
-    or all of it, as in the paper."""
+    """Part of the gradient scaled by the coefficient of ReF-ER's rule 2: that of the mean, as in the authors' code, or
+    all of it, as in the paper."""
     reward_scale: Positive = 1e-3
     """Factor applied to rewards before learning (docs/methods.md, "Reward scale")."""
 
@@ -104,7 +104,7 @@ class VracerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     std: NormalisedStd = 0.2**0.5
     """Initial standard deviation of the policy, which is learned and the same in all states."""
     advantage: Literal["none", "quadratic", "gaussian"] = "none"
-    """The advantage as a function of the action (App. E)."""
+    """Form of the advantage as a function of the action (App. E)."""
     retrace_every: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 10
     """Number of updates between two retraces of all episodes; a new episode is retraced immediately."""
     reward_scale: Positive = 1e-3

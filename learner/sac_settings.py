@@ -1,4 +1,4 @@
-"""Sections of SAC and of its descendants for few experiences: REDQ, DroQ, CrossQ, RLPD."""
+"""Sections of SAC and its sample-efficient descendants: REDQ, DroQ, CrossQ, RLPD."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     beta1: Fraction | UnsetType = UNSET
     """Adam's decay rate of the mean gradient (0.9)."""
     images: Image | UnsetType = UNSET
-    """Images in place of vectors; on a rig, those of its cameras.  Excludes normalisation and dropout."""
+    """Image observations instead of vectors; on a rig, those of the cameras.  Cannot be combined with normalisation or
+    dropout."""
 
     @property
     def resolved_options(self) -> SacOptions:
@@ -85,8 +86,8 @@ class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
         return self.resolved_options.normalization == "none" and not self.resolved_options.dropout
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """List bounds in the wrong order, too large a subset, and options that batch normalisation or images
-        exclude."""
+        """List bounds in the wrong order, a subset that is too large, and options that are incompatible with batch
+        normalisation or images."""
         if self.log_std[0] >= self.log_std[1]:
             yield "log_std", "expected [low, high], got {:g} and {:g}".format(*self.log_std)
         options = self.resolved_options

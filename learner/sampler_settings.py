@@ -23,7 +23,7 @@ class SamplerSettings(Sampling, frozen=True, forbid_unknown_fields=True):
     """Description of a sampling strategy, with checks against the algorithm that uses it."""
 
     common: ClassVar[tuple[str, ...]] = ()
-    """Names of its settings that are fields of ``learner`` itself, not of the sampler's section."""
+    """Names of the sampler's settings that are fields of ``learner`` itself, not of the sampler's section."""
 
     def exponent(self, learner: Any) -> float | None:
         """Exponent of the priorities, which experiments vary, given the ``learner`` section; None for a
@@ -77,10 +77,10 @@ class KlperSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
     def problems(self, algorithm: str, algorithm_config: AlgorithmConfig) -> Iterator[tuple[str, str]]:
         """List batches with one experience, and recurrent policies."""
         if algorithm_config.batch < 2:
-            message = f"KLPER compares the variance of batches: expected at least 2, got {algorithm_config.batch}"
+            message = f"KLPER compares variances: expected a batch of at least 2, got {algorithm_config.batch}"
             yield f"learner.{algorithm}.batch", message
         if algorithm_config.window > 1:
-            message = "KLPER evaluates the policy at single observations, but a recurrent one needs the episode"
+            message = "KLPER evaluates the policy at single observations, but a recurrent policy needs the episode"
             yield "selection.strategy", f"{message}: choose another strategy"
 
 
@@ -135,7 +135,7 @@ class ProportionalSettings(SamplerSettings, frozen=True, forbid_unknown_fields=T
 
 class PriorSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
     """Symmetric sampling of RLPD (Ball et al. 2023): a share of each minibatch comes from the run's initial experiences
-    (``selection.seed_from``), the rest from its own, each drawn by the strategy in brackets."""
+    (``selection.seed_from``), the rest from those of the run itself, each drawn by the strategy in brackets."""
 
     home = "onrig.learner.samplers.prior:Prior"
     parameter = Parameter("share", "share", "prior experiences", 1.0, example=0.5)

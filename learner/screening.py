@@ -19,16 +19,16 @@ from onrig.runtime.run_config import RunConfig
 from onrig.sim.twin.options import TwinOptions, sampled_options
 
 SCREENING: Final = "start/screening.json"
-"""Path of the plants in a run folder, beside the initial networks."""
+"""Path of the plants in a run folder, next to the initial networks."""
 
 
 class ScreeningPlants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Plants of a pretraining, and what a policy must score on each."""
+    """Plants of a pretraining, and the score that a policy must reach on each."""
 
     twin: dict[str, Any]
     """Options of the twin, whose ``samples`` are the plants."""
     min_scores: tuple[float, ...]
-    """Lowest permitted score on each plant, in the task's measure."""
+    """Minimum score on each plant, in the task's measure."""
     seed: int
     """Seed of the episodes."""
 
@@ -55,7 +55,7 @@ class Screening:
             raise ValueError(f"plants for the screening: {error}") from None
 
     def failure(self, model: bytes) -> str:
-        """Return on which plant a policy scores too little; empty if it passes."""
+        """Describe why a policy fails, and on which plant; empty if it passes."""
         from onrig.sim.evaluation import score_on_plants  # loads the tick, which learners without screening do not need
 
         scores = score_on_plants(self._config, model, self._options, self._plants.seed)
@@ -65,7 +65,7 @@ class Screening:
                 self._heartbeat()
                 score = next(scores)
                 if not score >= min_score:
-                    return f"it scores {score:.3g} on plant {number} of {n_plants}, but {min_score:.3g} is required"
+                    return f"score {score:.3g} on plant {number} of {n_plants}, but {min_score:.3g} is required"
         except LinkError as error:
             return f"plant {number} of {n_plants}: {error}"
         except ModelRefused as error:

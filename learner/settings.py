@@ -60,8 +60,8 @@ class _CommonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     start_from: str | StartFrom | UnsetType = UNSET
     """Run whose networks and optimisers the local learner starts with (docs/data.md)."""
     screening: Annotated[int, msgspec.Meta(ge=0, le=1000)] | UnsetType = UNSET
-    """Number of held-out plants of the pretraining in ``start_from`` on which a policy must do almost as well as the
-    pretraining's; otherwise the rig does not receive it (docs/pretraining.md). 0: no test."""
+    """Number of held-out plants of the pretraining in ``start_from`` on which a policy must score almost as well as the
+    pretraining's own; otherwise it is not offered to the rig (docs/pretraining.md). 0: no test."""
 
     def __post_init__(self) -> None:
         if getattr(self, self.algorithm, UNSET) is UNSET:
@@ -240,20 +240,20 @@ def _sampling_problems(settings: LearnerSettings, name: str) -> Iterator[tuple[s
 
 
 def unread_sections(settings: LearnerSettings, strategy: str) -> Iterator[tuple[str, str]]:
-    """List sections that neither the algorithm nor the sampling of a run reads, as (path, message).
+    """List sections that neither the algorithm nor the sampling of a run uses, as (path, message).
 
-    Experiments may set sections that only some of their cells read, and every run has the sections of ``ddpg`` and
+    Experiments may set sections that only some of their cells use, and every run has the sections of ``ddpg`` and
     ``dqn``.
     """
     used_samplings = parse_sampling(parse_strategy(strategy).sampling).nested
     used_sections = {settings.algorithm, *(sampling_class(sampling.name).section for sampling in used_samplings)}
     readers = {
-        name: f"{settings.algorithm} does not read it"
+        name: f"{settings.algorithm} does not use this section"
         for name in algorithm_names()
         if name not in ALWAYS_PRESENT_SECTIONS
     }
     samplings: dict[str, type[SamplerSettings]] = registry.load_available(registry.SAMPLERS)
-    readers |= {s.section: f"{strategy} does not read it" for s in samplings.values() if s.section}
+    readers |= {s.section: f"{strategy} does not use this section" for s in samplings.values() if s.section}
     for name, message in readers.items():
         if name not in used_sections and getattr(settings, name, UNSET) is not UNSET:
             yield f"learner.{name}", f"{message}: remove it"
@@ -273,8 +273,8 @@ def rig_problems(settings: LearnerSettings, actuators: int) -> list[tuple[str, s
 def image_problems(
     settings: LearnerSettings, cameras: Sequence[Camera], signals: Sequence[Observation], strategy: str
 ) -> Iterator[tuple[str, str]]:
-    """List conflicts between the algorithm's setting for images, or its absence, and a rig's policy inputs ``signals``,
-    its ``cameras``, and a strategy, as (path in the run, message); none for an unknown strategy."""
+    """List conflicts of the algorithm's ``images`` setting, or of its absence, with a rig's policy inputs ``signals``,
+    its ``cameras`` and a strategy, as (path in the run, message); none for an unknown strategy."""
     name, image = settings.algorithm, settings.algorithm_config.image
     if image is not None:
         yield from _packed_state_problems(settings, strategy)
@@ -282,21 +282,21 @@ def image_problems(
     if image is None:
         if n_pixels:
             supported_names = format_algorithm_names(lambda section: section.on_rig and section.supports_images)
-            advice = f"select an algorithm with images ({supported_names})"
+            advice = f"select an algorithm that supports images ({supported_names})"
             if settings.algorithm_config.supports_images:
                 advice = f"set learner.{name}.images"
             yield (
                 "task.inputs",
-                f"{n_pixels} inputs are pixels of a camera, which {name} without images cannot learn from: {advice}, "
+                f"{n_pixels} inputs are camera pixels, from which {name} without images cannot learn: {advice}, "
                 "or remove the camera from the inputs",
             )
     elif (n_pixels, len(signals)) != (image.packed_values, image.packed_values):
         rows, columns = image.size
         yield (
             f"learner.{name}.images",
-            f"images of {rows} by {columns} pixels in {image.frames} frames are {image.packed_values} inputs, but the "
-            f"task has {n_pixels} inputs of pixels and {len(signals) - n_pixels} others: change images.size and "
-            f"images.frames, or task.inputs",
+            f"{image.frames} frames of {rows} by {columns} pixels need {image.packed_values} inputs, but the task has "
+            f"{n_pixels} pixel inputs and {len(signals) - n_pixels} others: change images.size and images.frames, or "
+            f"task.inputs",
         )
     elif mismatched_camera := next(
         (camera for camera in cameras if (camera.rows, camera.columns) != tuple(image.size)), None
@@ -304,8 +304,8 @@ def image_problems(
         rows, columns = image.size
         yield (
             f"learner.{name}.images.size",
-            f"expected images of {rows} by {columns} pixels, but those of camera '{mismatched_camera.name}' have "
-            f"{mismatched_camera.rows} by {mismatched_camera.columns}: change one of the two",
+            f"expected images of {rows} by {columns} pixels, but camera '{mismatched_camera.name}' has "
+            f"{mismatched_camera.rows} by {mismatched_camera.columns} pixels: change one of the two",
         )
 
 
@@ -331,7 +331,7 @@ def process_problem(settings: LearnerSettings, exploration: Exploration) -> tupl
         if not isinstance(exploration, EpsilonGreedy | NoExploration):
             return "process", f"the actions of {name} are discrete: expected 'epsilon_greedy' or 'none', got {tag!r}"
         if isinstance(exploration, EpsilonGreedy) and exploration.levels != levels:
-            return "levels", f"{name} acts on {levels} levels: expected {levels}, got {exploration.levels}"
+            return "levels", f"{name} has {levels} action levels: expected {levels}, got {exploration.levels}"
     elif not settings.stochastic and isinstance(exploration, OwnNoise | EpsilonGreedy):
         missing_feature = "noise of their own" if isinstance(exploration, OwnNoise) else "discrete actions"
         return (

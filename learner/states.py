@@ -77,7 +77,7 @@ class States:
     """Folder of the agent's last few states, each named after the training episode that it follows.
 
     A resumed run returns to a checkpoint of the rig's memory, and its learner to the matching state.  Therefore one
-    state more than the rig's checkpoints is kept, and each is on disk before the rig may depend on it.
+    more state is kept than the rig has checkpoints, and each is on disk before the rig may depend on it.
     """
 
     def __init__(self, folder: Path, warn: Callable[[str], object]) -> None:

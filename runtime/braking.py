@@ -36,7 +36,7 @@ def braking_problem(actuator: Actuator, low: float, high: float) -> str:
         return ""
     return (
         f"'{actuator.name}' cannot brake in both directions: its safe output {actuator.safe:g} {actuator.unit} "
-        f"is an end of its range [{low:g}, {high:g}]"
+        f"is at an end of its range [{low:g}, {high:g}]"
     )
 
 

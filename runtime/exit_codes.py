@@ -11,10 +11,10 @@ class ExitCode(enum.IntEnum):
 
     OK = 0
     CONFIGURATION = 2
-    """Usage or configuration."""
+    """Invalid usage or configuration."""
     PREFLIGHT = 3
     HARDWARE = 4
-    """Hardware or link."""
+    """Failure of the hardware or the link."""
     SAFETY = 5
     """Safety trip."""
     INCOMPLETE = 6

@@ -92,7 +92,7 @@ def replace_file(path: Path, data: bytes, mode: int = 0o644) -> None:
         status = None
     if status is not None and stat.S_ISLNK(status.st_mode):
         if status.st_uid not in (os.geteuid(), 0):
-            raise PermissionError(1, "a link of another user", str(path))
+            raise PermissionError(1, "a link owned by another user", str(path))
         path = path.resolve()
         status = path.stat() if path.exists() else None
     if status is not None and not stat.S_ISREG(status.st_mode):

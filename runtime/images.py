@@ -1,5 +1,5 @@
-"""Camera images among the policy inputs: three pixels in each value, so that records, memories, links and logs hold
-images like any other input.
+"""Camera images among the policy inputs, packed as three pixels per value, so that records, memories, links and logs
+hold images like any other input.
 
 A value is an integer below 2^24, which float32 represents exactly; its range [0, 2^24) maps to [-1, 1) in steps of
 2^-23, without rounding.  Value j of the w values holds the pixels j, j + w and j + 2w, the first in the lowest byte.

@@ -70,8 +70,8 @@ class _AngleTransform(InputTransform, frozen=True, forbid_unknown_fields=True):
         if observation.unit != _ANGLE_UNIT:
             yield (
                 "",
-                f"expected 'value', because '{observation.name}' is not an angle in {_ANGLE_UNIT} "
-                f"but in {observation.unit}",
+                f"expected 'value', because '{observation.name}' is in {observation.unit}, "
+                f"not an angle in {_ANGLE_UNIT}",
             )
 
     def signal(self, observation: Observation) -> Observation:

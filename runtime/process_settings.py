@@ -43,7 +43,7 @@ class Staleness(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Supervision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """End and timeouts of a run."""
+    """How a run ends, and its timeouts."""
 
     fade_s: Annotated[float, msgspec.Meta(ge=0.0, le=10.0)] = 0.3
     """Device time over which the first Ctrl-C fades the command to the safe output; 0: immediately."""

@@ -62,7 +62,7 @@ class NotTrusted(ValueError):
 def python_file(text: str, base: Path | None) -> PythonFile:
     """Read the name of a plugin: as written in a configuration in the folder ``base``, or resolved.
 
-    The written form is trusted if that folder is the working directory or a folder below it, the resolved form if the
+    The written form is trusted if that folder is the working directory or a subfolder of it, the resolved form if the
     caller or its parent process trusts its digest. ``base`` is None for results, such as a run folder's configuration,
     which must have the resolved form. Raises NotTrusted; raises ValueError if the name is invalid, or the file is
     missing or has changed since it was resolved.
@@ -75,7 +75,7 @@ def python_file(text: str, base: Path | None) -> PythonFile:
         if base is None:
             raise ValueError(f"'{path}' lacks the SHA-256 that the files of a run or an experiment have")
         if path.is_absolute() or ".." in path.parts:
-            raise ValueError(f"'{path}' must be in the configuration's folder or below it")
+            raise ValueError(f"'{path}' must be in the configuration's folder or a subfolder")
         path = (base / path).resolve()
     try:
         content = _read_content(path, digest)

@@ -76,7 +76,7 @@ class Rule(enum.IntEnum):
     """The fallback controller still acts after an earlier intervention."""
     JERK = 6
     PREDICTED = 7
-    """The command would have left the set of states from which the fallback can keep the envelope."""
+    """The command would have left the set of states where the fallback can keep the velocity in its envelope."""
 
     falls_back: bool
     """Whether the fallback controller acts under this rule; other rules only limit the command."""
@@ -136,7 +136,7 @@ class Step(msgspec.Struct, gc=False, eq=False):
     status: Annotated[int, Stored(12, "u2", "frame")]
     fault: Annotated[int, Stored(11, "u1", "frame")]
     answers: Annotated[int, Stored(13, "u4", "frame")]
-    """Frame answered by the device's latest command."""
+    """Number of the frame answered by ``u_end``; 0 for the safe output."""
     sensors: Annotated[tuple[int, ...], Stored(22, "i4", "frame", "sensor", "counts")]
     u_start: Annotated[tuple[int, ...], Stored(24, "i4", "frame", "actuator", "counts")]
     """Commands in force at the start and at the end of the period governed by the step's action."""

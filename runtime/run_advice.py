@@ -106,15 +106,15 @@ def _fallback_findings(config: RunConfig) -> Iterator[Finding]:
     if edge and fallback.full_at > edge:
         yield (
             node_path,
-            f"at the envelope's edge of {edge:g} {o.unit} the fallback brakes with {edge / fallback.full_at:.0%} of "
-            "its effort",
+            f"at the envelope's edge of {edge:g} {o.unit} the fallback brakes with only {edge / fallback.full_at:.0%} "
+            "of full effort",
         )
     count = next(s.resolution for s in rig.sensors if s.name == (o.derivative_of or o.sensor or o.name))
     count /= config.period_us * 1e-6 if o.derivative_of is not None else 1.0
     if fallback.full_at < _MIN_FULL_EFFORT_COUNTS * count:
         yield (
             node_path,
-            f"the fallback brakes with full effort at {fallback.full_at:g}, where a count is {count:.2g} {o.unit}",
+            f"the fallback brakes with full effort from {fallback.full_at:g} on, but one count is {count:.2g} {o.unit}",
         )
 
 
@@ -180,7 +180,10 @@ def _model_findings(config: RunConfig) -> Iterator[Finding]:
         message = f"no command is certain to take effect: the largest is {largest:g}"
         yield (*path, "dead_band"), message
     if box.spread < _MIN_SPREAD and not covers_all(box):
-        yield (*path, "spread"), f"a plant is rarely known to {box.spread:.2%}: {_MIN_SPREAD:.0%} or more is usual"
+        yield (
+            (*path, "spread"),
+            f"a plant is rarely known to within {box.spread:.2%}: {_MIN_SPREAD:.0%} or more is usual",
+        )
     if isinstance(box, PendulumBox):
         motor, gravity = box.gain_per_v_s2 * largest, box.gravity_per_s2
         if gravity > 0 and not 1.0 / _MAX_ACCELERATION_RATIO < motor / gravity < _MAX_ACCELERATION_RATIO:

@@ -132,11 +132,14 @@ def _envelope_findings(config: RunConfig, corners: Corners) -> Iterator[Finding]
         reach = 0.0 if reset is None else reset.within.get(name, 0.0)
         if position is not None and not e.low <= position <= e.high:
             message = (
-                f"the start {position:g} lies outside the envelope, [{e.low:g}, {e.high:g}]: the fallback would begin"
+                f"the start {position:g} lies outside the envelope, [{e.low:g}, {e.high:g}]: every episode "
+                "would begin in the fallback"
             )
-            yield parse_path(f"task.{path}.{name}"), f"{message} every episode, at task.{path}.{name}"
+            yield parse_path(f"task.{path}.{name}"), f"{message}, at task.{path}.{name}"
         elif position is not None and not (e.low <= position - reach and position + reach <= e.high):
-            message = f"within {reach:g} of the start reaches beyond the envelope, [{e.low:g}, {e.high:g}]"
+            message = (
+                f"the tolerance of {reach:g} around the start reaches beyond the envelope, [{e.low:g}, {e.high:g}]"
+            )
             yield ("task", "reset", "within", name), f"{message}, at task.reset.within.{name}"
 
 

@@ -54,7 +54,7 @@ class Port(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: str
     """Device file, such as /dev/ttyACM0 or a link in /dev/serial/by-id."""
     baud: Annotated[int, msgspec.Meta(ge=50, le=20_000_000)] = 921_600
-    """Baud rate; default: that of the twin on a serial port (``onrig.hw.transport.DEFAULT_BAUD_RATE``)."""
+    """Baud rate; default: the rate of a twin on a serial port (``onrig.hw.transport.DEFAULT_BAUD_RATE``)."""
 
 
 if TYPE_CHECKING:
@@ -154,8 +154,8 @@ class RunConfig(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fiel
     evaluator: Literal["auto", "onnxruntime"] = "auto"
     """Inference backend of policies; ``auto``: the C library if admission finds that it agrees with onnxruntime."""
     barrier_timeout_s: Annotated[float, msgspec.Meta(gt=0.0, le=1e8)] = 60.0
-    """Timeout of the loop's wait for the learner: at the start, and in lockstep at every barrier. It restarts while
-    the learner reports that it learns."""
+    """Time for which the loop waits for the learner: at the start, and in lockstep at every barrier. It restarts
+    while the learner reports that it learns."""
     checkpoint_s: Annotated[float, msgspec.Meta(ge=0.1, le=3600.0)] = 5.0
     """Interval of the memory's checkpoints in s (in lockstep: device time, rounded to episodes); a crash loses at most
     this much. With shorter intervals the replay process mostly waits for the disk."""

@@ -54,7 +54,7 @@ def middle_start(starts: Starts) -> dict[str, float]:
     return {name: low if low == high else 0.5 * (low + high) for name, (low, high) in intervals.items()}
 
 
-def starts_by_path(starts: Starts) -> Iterator[tuple[str, Start]]:
+def starts_with_paths(starts: Starts) -> Iterator[tuple[str, Start]]:
     """Yield each start state with its path in the task."""
     if isinstance(starts, Mapping):
         yield "start", starts
@@ -65,7 +65,7 @@ def starts_by_path(starts: Starts) -> Iterator[tuple[str, Start]]:
 def extreme_starts(starts: Starts) -> Iterator[tuple[str, dict[str, float]]]:
     """Yield start states at the ends of the intervals with their paths: all low, all high, then up to 64
     combinations."""
-    for path, start in starts_by_path(starts):
+    for path, start in starts_with_paths(starts):
         ends = [value if isinstance(value, tuple) else (value,) for value in start.values()]
         extremes = [tuple(end[0] for end in ends), tuple(end[-1] for end in ends)]
         combinations = itertools.islice(itertools.product(*ends), _MAX_CORNERS)

@@ -15,7 +15,7 @@ from onrig.runtime.config.problem import collect_problems, describe_unknown_name
 from onrig.runtime.inputs import input_problems
 from onrig.runtime.reset.schema import reset_problems
 from onrig.runtime.reward_terms import Terminal
-from onrig.runtime.starts import extreme_starts, start_list, starts_by_path
+from onrig.runtime.starts import extreme_starts, start_list, starts_with_paths
 from onrig.runtime.targets import MAX_TARGETS, Target
 from onrig.runtime.task import Task, Wall
 
@@ -71,7 +71,7 @@ def start_problems(task: Task, rig: Rig) -> Problems:
     if task.starts is not UNSET and not task.starts:
         return [("starts", "expected at least one start")]
     observations, problems = [o.name for o in rig.observations], []
-    for path, row in starts_by_path(task.all_starts):
+    for path, row in starts_with_paths(task.all_starts):
         problems += _unknown_name_problems(path, row, observations, "observation", rig)
         for name, value in row.items():
             ends = value if isinstance(value, tuple) else (value,)

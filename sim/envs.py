@@ -1,6 +1,6 @@
 """Gymnasium environments on the lockstep twin, for libraries that train on a single environment in their own process.
 
-Unlike `onrig.make` they have no processes, no shield and no run folder.  Unlike in `onrig.make_vec`, which takes 2.5
+Unlike `onrig.make`, they have no processes, no shield and no run folder.  Unlike in `onrig.make_vec`, which takes 2.5
 times as long for a single plant, each step passes through the device and its protocol, so they are the reference
 for tests of both.
 

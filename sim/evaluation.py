@@ -1,6 +1,6 @@
 """Policy evaluation without a rig: admission verdict, and episodes on an in-process lockstep twin.
 
-A lockstep run uses the same modules, so that the same policy and seed give the same rows, bit for bit.
+A lockstep run uses the same modules, so the same policy and seed give the same rows, bit for bit.
 """
 
 from __future__ import annotations

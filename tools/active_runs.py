@@ -61,7 +61,7 @@ def stop(run: Path | None, *, now: bool) -> int:
         actuators = None  # the run has just ended; its summary has the state
     except SegmentError as error:  # for example, a run of another version
         actuators = None
-        print(f"{target.folder}: {error}; requesting the stop by a signal instead", flush=True)
+        print(f"{target.folder}: {error}; requesting the stop with a signal instead", flush=True)
         stop_by_signal(target, 2 if now else 1)
     is_confirmed = actuators is not None and actuators.is_confirmed_safe(request_ns)
     if actuators is not None and is_confirmed:
@@ -115,7 +115,7 @@ def choose_run(verb: str, run: Path | None, *, anywhere: bool) -> Running | int:
     """Return the selected run; on failure, print an error message and return the exit code.
 
     If ``run`` is None, the only active run is selected: among all runs of this user if ``anywhere``, otherwise among
-    those below the working directory, so that no unrelated rig is selected by accident.
+    those under the working directory, so that no unrelated rig is selected by accident.
     """
     rigs = running_rigs()
     if run is None:
@@ -124,7 +124,7 @@ def choose_run(verb: str, run: Path | None, *, anywhere: bool) -> Running | int:
             return candidates[0]
         if not rigs:
             return complain(verb, "no run of this user is active")
-        problem = f"{len(candidates)} runs are active" if candidates else f"no run below '{Path.cwd()}' is active"
+        problem = f"{len(candidates)} runs are active" if candidates else f"no run under '{Path.cwd()}' is active"
         return complain(verb, f"{problem}; name one of {', '.join(str(rig.folder) for rig in candidates or rigs)}")
     folder = run.resolve()
     for rig in rigs:

@@ -35,10 +35,10 @@ class Advice(msgspec.Struct, frozen=True):
     mean: float
     low: float
     high: float
-    """Bounds of the objective, simultaneous 95 % for all remaining candidates."""
+    """Simultaneous 95 % bounds on the objective, over all remaining candidates."""
     run_low: float
     run_high: float
-    """Bounds of the objective of a single run, 95 %."""
+    """95 % bounds on the objective of a single run."""
     undecided: tuple[str, ...]
     """Candidates that the race could not distinguish from the best one."""
 

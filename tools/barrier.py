@@ -37,7 +37,7 @@ def build_barrier(name: str, overrides: Sequence[str], n_plants: int, n_tests: i
         return print_problems(error)
     box = sampled_box(config)
     if box is None:
-        return complain("safety", f"{name}: --barrier needs limits.predicted of the kind sampled")
+        return complain("safety", f"{name}: --barrier needs limits.predicted of kind 'sampled'")
     path = Path(box.table)
     if problem := file_problem("barrier", path):
         return complain("safety", problem)
@@ -112,5 +112,5 @@ def describe(header: Header) -> str:
     if test_result is not None:
         rate_text = f"; {test_result.breaches} breaches in {test_result.plants} hostile episodes on other plants: "
         rate_text += format_bound(test_result)
-    size = f"{header.points} states from {header.plants} plants, {header.horizon_s:g} s ahead, slack {header.slack:.2g}"
-    return f"{size}{rate_text}"
+    grid_text = f"{header.points} grid states, {header.plants} plants simulated for {header.horizon_s:g} s"
+    return f"{grid_text}, slack {header.slack:.2g}{rate_text}"

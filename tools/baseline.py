@@ -96,7 +96,7 @@ def _score_grids(table: _Table, model: TaskModel, fineness: Fineness, sigma: Seq
     if any(sigma):
         noisy_score = noisy_baseline(model, grid, sigma, folder)
         error = f"  +- {noisy_score.standard_error:.4f} (standard error)"
-        table.line("the same, interpolated; best controller under noise", noisy_score.mean, error)
+        table.line(f"{name}, interpolated, best controller under noise", noisy_score.mean, error)
     for grid in horizon_grids_for(model, fineness):
         name = f"horizon {' x '.join(map(str, grid.nodes))}, {grid.levels} levels"
         optimum = optimum_baseline(model, grid, folder, _progress("backward induction"))

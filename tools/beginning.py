@@ -45,9 +45,9 @@ _SEED_PATH: Final = ("selection", "seed_from")
 _START_PATH: Final = ("learner", "start_from")
 _SCREENING_PATH: Final = ("learner", "screening")
 _REWARD_SECTIONS: Final = ("reward", "terminate", "terminations")
-"""Settings of a task that determine the reward and the end of an experience."""
+"""Task settings that determine the reward and the end of an experience."""
 _PLUGINS: Final = (registry.REWARDS, registry.TERMINATIONS, registry.INPUT_TRANSFORMS, registry.PLANTS)
-"""Groups whose code determines experiences."""
+"""Plugin groups whose code determines the experiences."""
 _MAX_SHOWN: Final = 90
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -61,7 +61,7 @@ class Beginning(NamedTuple):
     """Initial state of a run."""
 
     config: RunConfig
-    """Configuration, completed by the checksums of experiences and networks."""
+    """Configuration, with the checksums of experiences and networks filled in."""
     files: dict[str, bytes]
     """Content of the initial files in the run folder, by path."""
     facts: dict[str, object]
@@ -229,7 +229,9 @@ def read_beginning(config: RunConfig) -> Beginning:
         if (Path(start.path) / PRETRAINING_FILE).is_file():
             record = read_pretraining(Path(start.path))
             if not record.evaluations:
-                raise CannotBegin(f"learner.start_from: '{start.path}' contains a pretraining without an evaluation")
+                raise CannotBegin(
+                    f"learner.start_from: '{start.path}' contains a pretraining run without an evaluation"
+                )
             facts["networks"] = {**fact, "episode": episode, "expected": expected_score(record)}
             if learner.screening:
                 plants = screening_plants(record, _load_config(Path(start.path)), learner.screening)
@@ -336,7 +338,7 @@ def _read_data_set(folder: Path) -> Transitions:
 
 
 def _read_networks(folder: Path, config: RunConfig) -> tuple[Arrays, int]:
-    """Read the final networks and optimisers of a run's learner, and the number of the last episode before them."""
+    """Read a learner's final networks and optimisers, and the number of the last episode before they were saved."""
     from onrig.learner.agent import read_networks
     from onrig.learner.algorithms import algorithm_for
     from onrig.learner.samplers import sub_state

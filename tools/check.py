@@ -22,7 +22,7 @@ class CheckedRun(NamedTuple):
 
     config: RunConfig
     warnings: tuple[Problem, ...]
-    """Valid but doubtful settings, each with its location."""
+    """Valid but questionable settings, each with its location."""
 
 
 def check(name: str, overrides: Sequence[str] = ()) -> CheckedRun:
@@ -36,7 +36,7 @@ def check(name: str, overrides: Sequence[str] = ()) -> CheckedRun:
 
 
 def show(name: str, overrides: Sequence[str], *, in_detail: bool, plot: Path | None) -> int:
-    """Check a configuration, and print the result and, if ``in_detail``, the explaining tables; returns the exit
+    """Check a configuration, and print the result and, if ``in_detail``, the explanatory tables; returns the exit
     code."""
     if problem := file_problem("plot", plot) or plot_problem("plot", plot):
         return complain("check", problem)

@@ -134,7 +134,7 @@ class _LockstepDevice(_ConnectedDevice, LockstepConformance):
 
 
 def show_list(only: Sequence[str]) -> int:
-    """Print the rules for devices, with the number of checks of each; returns the exit code."""
+    """Print the rules for devices, with the number of checks for each; returns the exit code."""
     matching_checks = [check for kind in (PacedConformance, LockstepConformance) for check in checks_of(kind, only)]
     checks = {(check.method, check.rules) for check in matching_checks}
     for number, rule_text in _matching_rules(only):
@@ -183,7 +183,7 @@ def _examine(open_line: _OpenLine, rig: Rig, hello: Hello, selection: Selection)
     kind: type[_PacedDevice | _LockstepDevice] = _LockstepDevice if hello.time_scale == 0.0 else _PacedDevice
     device = kind(open_line, rig, selection, period_us, min(_LEASE_PERIODS, hello.lease_max))
     tally, checks = Tally(), checks_of(kind, selection.only)
-    print(f"{open_line.name}: device '{hello.rig}', {len(checks)} checks at {period_us / 1000:g} ms", flush=True)
+    print(f"{open_line.name}: device '{hello.rig}', {len(checks)} checks, period {period_us / 1000:g} ms", flush=True)
     for check in checks:
         outcome = run(device, check)
         tally.outcomes.append(outcome)

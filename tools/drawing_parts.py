@@ -21,7 +21,7 @@ def span_of(config: RunConfig, name: str) -> tuple[float, float]:
 
 
 def radians_per_unit(config: RunConfig, name: str) -> float:
-    """Return the number of radians in a unit of the signal."""
+    """Return the number of radians per unit of the signal."""
     return math.pi / 180.0 if signal_of(config, name).unit in ("deg", "°") else 1.0
 
 

@@ -30,7 +30,7 @@ from onrig.tools.drawing_parts import (
 
 _PHASE_TRAIL_DURATION_S: Final = 8.0
 _PHASE_HALF_WIDTH: Final = 1.7
-"""Half the width of a phase plane whose half height is 1."""
+"""Half-width of a phase plane with a half-height of 1."""
 
 
 class Pendulum(Drawing, frozen=True, tag="pendulum"):
@@ -111,7 +111,7 @@ def _dial_mark(config: RunConfig, angle: str, turn: float, zero_point: Point) ->
 
 
 class Phase(Drawing, frozen=True, tag="phase"):
-    """Drawing of the phase plane of two signals, with the trail of the last seconds."""
+    """Drawing of the phase plane of two signals, with the trail of the last few seconds."""
 
     x: str
     y: str

@@ -1,6 +1,6 @@
 """Checks of third-party plugins: each is called once, and exceptions are reported with file and line.
 
-The checks of twin and prediction call plants and boxes (``onrig.tools.load``).
+Plants and boxes are exercised by the twin and prediction checks instead (``onrig.tools.load``).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _algorithm_problems(config: RunConfig) -> Iterator[str]:
     if settings.algorithm_config.on_rig:
         verdict = admission_verdict(untrained_policy(config, settings), config)
         if isinstance(verdict, Refused) and verdict.stage != "latency":
-            yield f"exports a policy that is refused at {verdict.stage}: {verdict.reason}"
+            yield f"exports a policy that is refused by the {verdict.stage} check: {verdict.reason}"
 
 
 def _drawing_problems(config: RunConfig) -> Iterator[str]:

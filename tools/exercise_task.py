@@ -83,7 +83,7 @@ def _termination_problems(config: RunConfig, termination: Termination) -> Iterat
         for i in np.flatnonzero(
             np.broadcast_to(termination.build_undefined(config.rig)(observations), len(observations))
         )[:1]:
-            yield f"compares a non-finite value at {_describe_point([observations], i)}"
+            yield f"compares a non-finite value for {_describe_point([observations], i)}"
 
 
 def _function_problems(function: Function, arrays: Sequence[NDArray[Any]], dtype: type) -> Iterator[str]:
@@ -103,7 +103,7 @@ def _function_problems(function: Function, arrays: Sequence[NDArray[Any]], dtype
     batch = np.broadcast_to(batch, (n,)).astype(dtype)
     invalid_rows = np.flatnonzero(~np.isfinite(batch))
     if len(invalid_rows):
-        yield f"gives {batch[invalid_rows[0]]} at {_describe_point(arrays, invalid_rows[0])}"
+        yield f"returns {batch[invalid_rows[0]]} for {_describe_point(arrays, invalid_rows[0])}"
     repeated_values: NDArray[Any] = np.broadcast_to(np.asarray(function(*copies)), (n,)).astype(dtype)
     if repeated_values.tobytes() != batch.tobytes():
         yield "returns different results for the same input: it must neither draw random numbers nor keep state"
@@ -112,11 +112,11 @@ def _function_problems(function: Function, arrays: Sequence[NDArray[Any]], dtype
         single_value = np.asarray(function(*[array[i] for array in copies]))
         if single_value.shape != () or single_value.astype(dtype).tobytes() != batch[i].tobytes():
             values = f"{batch[i]} in a batch and {single_value} in a single evaluation"
-            yield f"returns {values} at {_describe_point(arrays, i)}: use numpy's functions for both"
+            yield f"returns {values} for {_describe_point(arrays, i)}: use numpy's functions for both"
             return
     pairs = [np.stack([array, array]) for array in copies]
     if np.broadcast_to(np.asarray(function(*pairs)), (2, n)).astype(dtype).tobytes() != np.stack([batch] * 2).tobytes():
-        yield "returns a different result for arrays of two dimensions"
+        yield "returns a different result for two-dimensional arrays"
 
 
 def _describe_point(arrays: Sequence[NDArray[Any]], i: int) -> str:
@@ -136,7 +136,7 @@ def _tick_function_problems(
     rows = [tuple(row) for row in observations.tolist()]
     for row, value in zip(rows, np.broadcast_to(np.asarray(batched_function(observations)), len(rows)), strict=True):
         if np.asarray(scalar_function(row), dtype).tobytes() != np.asarray(value, dtype).tobytes():
-            yield f"returns {scalar_function(row)} for floats and {value} for arrays at the observation {list(row)}"
+            yield f"returns {scalar_function(row)} for floats but {value} for arrays, for the observation {list(row)}"
             return
     yield from _budget_problems(lambda: scalar_function(rows[0]), budget_ns(config.period_us))
 
@@ -144,7 +144,7 @@ def _tick_function_problems(
 def _budget_problems(call: Callable[[], object], budget_ns: int) -> Iterator[str]:
     elapsed_ns = measure_ns(call)
     if elapsed_ns > budget_ns:
-        budget_text = f"its budget in the tick is {budget_ns / 1e3:.0f} us"
+        budget_text = f"its tick budget is {budget_ns / 1e3:.0f} us"
         yield f"takes {elapsed_ns / 1e3:.0f} us (99 of 100 calls), but {budget_text}"
 
 
@@ -184,7 +184,7 @@ def _reset_problems(config: RunConfig) -> Iterator[str]:
     for row in probe_points(rig).observation[:, :width].tolist():
         first, second = (tuple(driver.drive(tuple(row), 0.0)) for driver in drivers)
         if len(first) != len(rig.actuators) or not np.isfinite(first).all():
-            yield f"returns the action {first} at the observation {row}, expected {len(rig.actuators)} finite values"
+            yield f"returns the action {first} for the observation {row}, expected {len(rig.actuators)} finite values"
             return
         if first != second:
             yield f"returns different actions for the same observation: {first} and {second}"

@@ -187,7 +187,7 @@ def _envelope_table(config: RunConfig) -> Table:
     plants = limits.predicted
     if plants is not None:
         guaranteed_text = ", ".join(guaranteed_observations(plants, limits.envelope))
-        guarantee_text = f"the fallback can keep this limit, for {_plants_covered(plants)} ('onrig safety')"
+        guarantee_text = f"the fallback can enforce this limit for {_plants_covered(plants)} ('onrig safety')"
         rows.append(("predicted", "", f"{guaranteed_text}: {guarantee_text}", ""))
     promise = promise_of(limits)
     rows.append(("promise", "", promise.basis, promise.sentence))
@@ -260,7 +260,7 @@ def _alteration_rows(selection: Selection) -> Iterator[tuple[str, str, str]]:
             "of the experiences, chosen at random",
         )
     if isinstance(selection.intervened, Weighted):
-        yield "intervened", f"{selection.intervened.weight:g}", "weight of such experiences in the critic's loss"
+        yield "intervened", f"{selection.intervened.weight:g}", "weight of these experiences in the critic's loss"
     elif selection.intervened == "drop":
         yield "intervened", "dropped", "experiences in which the shield acted are not stored"
     synthetic = selection.synthetic
@@ -287,7 +287,7 @@ def _learning_table(config: RunConfig) -> Table:
     rows = (
         ("selection", str(strategy), f"{capacity} experiences, {capacity / steps:.4g} episodes"),
         ("buffer", f"{buffer_mb:.3g} MB", f"{layout.row_bytes} bytes per experience{keeper_note}{budget_note}"),
-        ("learner's memory", f"{learner_bytes(config) / 1e6:.3g} MB", "mirror, sampler, links and notes"),
+        ("learner's memory", f"{learner_bytes(config) / 1e6:.3g} MB", "mirror, sampler, links and bookkeeping"),
         *_alteration_rows(config.selection),
         ("updates", *_update_texts(config, learner)),
         ("replay ratio", f"{mean_replays(config, learner):.3g}", "mean replays per experience"),
@@ -342,15 +342,15 @@ def _probation_rows(config: RunConfig) -> tuple[tuple[str, str, str], ...]:
         slow_row = (
             "  too slow",
             f"{limits.slow_ticks} ticks in a row",
-            f"of {limits.slow_ns / 1e3:g} us, {percent:g} % of the period",
+            f"of more than {limits.slow_ns / 1e3:g} us, {percent:g} % of the period",
         )
     excess = limits.excess_fallback
-    fallback = f"{excess * limits.ticks:g} ticks more" if excess < 1 else "-"
+    fallback = f"{excess * limits.ticks:g} more ticks" if excess < 1 else "-"
     return (
         ("probation", f"{limits.ticks} ticks", "for a new policy; rollback to its predecessor after:"),
         ("  invalid output", "1 tick", "with an output that is not finite or has the wrong shape"),
         slow_row,
-        ("  fallback", fallback, f"in the fallback than under the predecessor, {100 * excess:g} %"),
+        ("  fallback", fallback, f"in the fallback than under the predecessor ({100 * excess:g} % of the probation)"),
     )
 
 

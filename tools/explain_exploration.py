@@ -91,7 +91,7 @@ def _schedule(config: RunConfig, exploration: ScheduledNoise) -> Table:
     if quiet is not None:
         rows.append(("quiet", "", f"the last {quiet.episodes} of every {quiet.every} training episodes have no noise"))
         if noisy_episodes(quiet, config.episodes) == config.episodes:
-            rows.append(("", "", f"none of this run's {config.episodes} episodes is among them"))
+            rows.append(("", "", f"none of the {config.episodes} episodes of this run is quiet"))
     rows += [("advance", "", line) for line in _advance_lines(config, exploration)]
     return Table("exploration", ("amplitude", "maximum, in the actuators' units"), tuple(rows))
 
@@ -101,12 +101,12 @@ def _advance_lines(config: RunConfig, exploration: ScheduledNoise) -> Iterator[s
     _, last_x = schedule_range(config, exploration)
     if exploration.over != "episodes":
         constant_kinds = "quiet and evaluation" if exploration.quiet is not None else "evaluation"
-        yield f"counts only steps of noisy training episodes: constant in {constant_kinds} episodes"
+        yield f"only in noisy training episodes; constant in {constant_kinds} episodes"
     names = [a.name for a in config.rig.actuators]
     end = max((points[-1][0] for points in schedules(exploration.amplitude, names)), default=last_x)
     if end > last_x:
         label = _POINT_LABELS[exploration.over]
-        yield f"the schedule ends at {label.format(end)}, but this run at {label.format(last_x)} or earlier"
+        yield f"the schedule ends at {label.format(end)}, but this run ends at {label.format(last_x)} or earlier"
 
 
 def _format_amplitudes(config: RunConfig, values: tuple[float, ...]) -> str:

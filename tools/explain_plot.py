@@ -192,7 +192,7 @@ def _draw_noise(axes: Axes, config: RunConfig, exploration: ScheduledNoise) -> N
 
 
 def _draw_near_envelope(axes: Axes, near_envelope: NearEnvelope) -> None:
-    _prepare_factor_axes(axes, "near the envelope", "margin (0: at its edge)")
+    _prepare_factor_axes(axes, "near the envelope", "margin (0: at the edge)")
     axes.plot(
         [0, near_envelope.start, 1],
         [attenuation(near_envelope, x) for x in (0, near_envelope.start, 1)],
@@ -205,7 +205,7 @@ def _draw_back_off(axes: Axes, back_off: BackOff) -> None:
     states = [BackOffState()]
     for _ in range(_MAX_TRIPS):
         states.append(back_off_once(back_off, states[-1]))
-    _prepare_factor_axes(axes, "after trips", f"trips (one back per {back_off.clean_episodes} clean episodes)")
+    _prepare_factor_axes(axes, "after trips", f"trips (one step back per {back_off.clean_episodes} clean episodes)")
     axes.step(
         range(len(states)), [back_off_factor(back_off, r) for r in states], "o-", where="post", color=_GATE_COLOUR
     )
@@ -213,7 +213,7 @@ def _draw_back_off(axes: Axes, back_off: BackOff) -> None:
 
 
 def _draw_budget(axes: Axes, warn_fraction: float) -> None:
-    _prepare_factor_axes(axes, "as a budget runs low", "used fraction")
+    _prepare_factor_axes(axes, "as a budget runs low", "fraction used")
     axes.plot([0, warn_fraction, 1, 1.1], [1, 1, budget_factor(1.0, 1.0, warn_fraction), 0], color=_GATE_COLOUR)
     axes.set_xlim(0, 1.1)
 

@@ -42,7 +42,7 @@ class Section(NamedTuple):
     fields: tuple[Field, ...]
 
     @property
-    def names(self) -> list[str]:
+    def path_parts(self) -> list[str]:
         """Components of the path; ``a | b`` for equal sections, ``NAME`` for a user-defined name."""
         return self.path.split(".") if self.path else []
 

@@ -145,7 +145,9 @@ def _shipped_files(run: str) -> Iterator[tuple[str, str]]:
 def _read_shipped(source: str, folder: str) -> str:
     """Return the text of a shipped configuration, preceded by a line that names it."""
     origin = f"{folder}/{source}".lstrip("/")
-    return f"# From `onrig init`, after the shipped {origin}.yaml:\n" + find_config(source, folder).read_text("utf-8")
+    return f"# From `onrig init`, based on the shipped {origin}.yaml:\n" + find_config(source, folder).read_text(
+        "utf-8"
+    )
 
 
 def _substitute(text: str, pattern: str, replacement: str) -> str:

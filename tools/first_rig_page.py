@@ -23,15 +23,15 @@ _NO_FIRMWARE: Final = (
 )
 _VELOCITY_DELAY_STEP: Final = """\
 If the firmware is the one for the Pico, first write `sensor_error: $behind` under `limits.predicted` in `run.yaml`: its
-velocity is the slope of the position over the last milliseconds, which deviates from the true velocity by up to this
-value, and the promise of the shield depends on it. """
+velocity is the slope of the position over the last few milliseconds, which deviates from the true velocity by up to
+this value, and the promise of the shield depends on it. """
 
 
 class Bench(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Parts of the README that depend on the plant."""
 
     run: str = ""
-    """Shipped run whose files for run, rig and task the template uses."""
+    """Shipped run from which the template takes its run, rig and task files."""
     firmware: str = ""
     """Value of RIG for ``hw/firmware``, if it contains a firmware for this rig."""
     at_rest: str = "The rig is at rest: every sensor shows the value under `start` in `task.yaml`."
@@ -45,12 +45,12 @@ class Bench(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """Effect of the gentle value if the sign is right."""
     reversed: str = (
         "It moves in the opposite direction: swap the motor's leads (or reverse the sensor, if it counted backwards\n"
-        "by hand)."
+        "when you moved the rig by hand)."
     )
     """Effect if the sign is wrong, and the remedy."""
     tenth: str
     """Settings for a tenth of the effort."""
-    tenth_why: str = "With so little effort it may not move at all; this is only a first test."
+    tenth_why: str = "With so little effort the rig may not move at all; this is only a first test."
     behind: str = ""
     """``limits.predicted.sensor_error`` of the shipped firmware, whose velocity is delayed."""
 
@@ -103,7 +103,7 @@ python sign.py run.yaml PORT $gentle
 *Right, with 0 and the supply still off:* $at_rest $by_hand
 
 *Right, with 0 and the e-stop pressed:* `the device refused CLEAR_FAULT` because of ESTOP; once the e-stop is released,
-it runs again. Otherwise stop here: the e-stop wiring or the firmware is faulty.
+the program runs again. Otherwise stop here: the e-stop wiring or the firmware is faulty.
 
 *Right, with $gentle ($gentle_words):* $pushed.
 
@@ -119,7 +119,7 @@ onrig identify run.yaml --set device.pace=realtime --device PORT --effort 0.3 --
 onrig check run.yaml --set identified=identified/identified.yaml
 ```
 
-It announces the motion and asks for confirmation first. It needs scipy (`pip install 'onrig[identify]'`).
+`identify` announces the motion and asks for confirmation first. It needs scipy (`pip install 'onrig[identify]'`).
 
 *Right:* intervals of a few percent, and measured and predicted curves that coincide in
 `identified/identification.html`; `check` still prints `valid`.
@@ -155,7 +155,7 @@ ${behind}Widen one limit at a time up to those of `run.yaml`, then write port, p
 reproduces every decision.
 
 *Wrong:* the return remains low: `onrig report RUN` shows exploration, interventions and timing of each episode. A fault
-leaves a post-mortem of its last two seconds in the run folder.
+leaves a post-mortem of the last two seconds before it in the run folder.
 
 If a run has ended and the device may still be armed: `onrig disarm PORT`.
 """)

@@ -24,7 +24,7 @@ from onrig.sim.plants.plant import Plant
 
 _PERIOD_S: Final = 0.02
 _N_TRIALS: Final = (24, 100)
-"""Number of plants and of periods with random actions for the estimate of the states' ranges."""
+"""Numbers of plants and of periods with random actions from which the states' ranges are estimated."""
 _QUANTILE: Final = 0.9
 """Share of the simulated values within the estimated range, since an unstable plant diverges."""
 _MIN_COUNTS: Final = 1e4
@@ -286,7 +286,7 @@ def _files(plant: Plant, section: Mapping[str, object]) -> dict[str, str]:
 
 
 def _inputs(states: Sequence[Signal]) -> str:
-    """Return the section that replaces unlimited angles by cosine and sine; empty without such angles."""
+    """Return the section that replaces unlimited angles with cosine and sine; empty if there are none."""
     if not any(s.is_angle for s in states):
         return ""
     forms = [(s.name, form) for s in states for form in (("cos", "sin") if s.is_angle else ("value",))]

@@ -27,7 +27,7 @@ from onrig.tools.terminal import complain
 
 
 def make_keys(folder: Path, name: str = LEARNER_FOLDER) -> int:
-    """Generate the keys of a learner and, in a new folder, those of the rig; never overwrites any.  Returns the exit
+    """Generate the keys of a learner and, in a new folder, those of the rig; never overwrites keys.  Returns the exit
     code.
     """
     if not is_valid_name(name):

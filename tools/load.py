@@ -43,8 +43,8 @@ from onrig.tools.twin_findings import coverage_findings, twin_findings, twin_war
 
 
 def sections() -> dict[NodePath, type]:
-    """Return the types of the sections that other packages define; raises ValueError for an invalid file of an
-    algorithm or sampler.
+    """Return the types of the sections that other packages define; raises ValueError for an invalid algorithm or
+    sampler file.
     """
     return {("device", "twin"): TwinOptions, ("learner",): settings_type(), ("view",): ViewOptions}
 
@@ -125,7 +125,7 @@ def learner_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def plant_findings(config: RunConfig) -> Iterator[Finding]:
-    """List the problems of the learner and twin sections, separately and combined, which prevent runs and trials."""
+    """List the problems of the learner and twin sections, alone and in combination, that prevent runs and trials."""
     return _plant_checks(config, with_table=True)
 
 
@@ -162,7 +162,7 @@ def _warnings(config: RunConfig) -> Iterator[Finding]:
         setting = "selection.write_probability" if write_probability < 1 else "episodes"
         first = f"a batch of {learner.batch}"
         if learner.first_update_at > learner.batch:
-            first = f"the {learner.first_update_at} of learner.learning_starts"
+            first = f"learner.learning_starts ({learner.first_update_at})"
         message = f"the run stores about {steps * write_probability:.3g} experiences, fewer than {first}"
         yield parse_path(setting), f"{message}: the policy never changes; raise {setting}, at {setting}"
 
@@ -203,7 +203,7 @@ def _learning_findings(config: RunConfig) -> Iterator[Finding]:
         message = f"a memory of {capacity} experiences never holds {learner.first_update_at}, so no update would follow"
         yield (
             ("learner", "learning_starts"),
-            f"{message}: lower it, or raise selection.capacity, at learner.learning_starts",
+            f"{message}: lower this setting, or raise selection.capacity, at learner.learning_starts",
         )
     for path, message in strategy_problems(learner, config.selection.strategy):
         yield parse_path(path), f"{message} at {path}"
@@ -279,7 +279,7 @@ def _memory_findings(config: RunConfig) -> Iterator[Finding]:
     if required > available:
         name = "strategy" if config.selection.capacity is None else "capacity"
         setting = "capacity_bytes" if config.selection.capacity_bytes is not None else name
-        sizes = f"need {required / 1e9:.3g} GB, this machine has {available / 1e9:.3g} GB"
+        sizes = f"need {required / 1e9:.3g} GB, but this machine has {available / 1e9:.3g} GB"
         yield (
             ("selection", setting),
             f"{capacity} experiences {sizes}: keep fewer (selection.capacity) at selection.{setting}",
@@ -298,7 +298,7 @@ def _image_policy_findings(config: RunConfig) -> Iterator[Finding]:
     verdict = admission_verdict(untrained_policy(config, learner), config)
     if isinstance(verdict, Refused) and verdict.stage != "latency":
         path = ("learner", learner.algorithm, "images")
-        message = f"policies of these images are refused at {verdict.stage}: {verdict.reason}"
+        message = f"policies with these images are refused by the {verdict.stage} check: {verdict.reason}"
         yield path, f"{message}; use fewer pixels, images or units, at {'.'.join(path)}"
 
 
@@ -315,7 +315,7 @@ def _policy_findings(config: RunConfig) -> Iterator[Finding]:
         return
     verdict = model if isinstance(model, Refused) else admission_verdict(model, config)
     if isinstance(verdict, Refused) and verdict.stage != "latency":
-        yield ("policy",), f"'{policy}' is refused at {verdict.stage}: {verdict.reason} at policy"
+        yield ("policy",), f"'{policy}' is refused by the {verdict.stage} check: {verdict.reason} at policy"
 
 
 def _capacity(config: RunConfig) -> int:

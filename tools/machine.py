@@ -15,7 +15,7 @@ _CGROUP_ROOT: Final = "sys/fs/cgroup"
 
 
 class Machine:
-    """Reader of system files; missing or unreadable ones are None."""
+    """Reader of system files; returns None for missing or unreadable ones."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self.root = root

@@ -33,7 +33,7 @@ class Value(NamedTuple):
     complete: str = ""
     """``config``, ``experiment``, ``plant``, ``run``, ``file``, ``folder`` or ``port``."""
     implied_value: str | float | None = None
-    """Value that an option has if it is given without one; None if it always needs one."""
+    """Value of an option that is given without one; None if the option requires a value."""
 
 
 Config = Annotated[str, Value("CONFIG", "Path or shipped name of a configuration.", "config")]
@@ -45,14 +45,12 @@ Count = Annotated[int, Value("N")]
 Web = Annotated[str, Value("PORT", implied_value="")]
 Experiment = Annotated[str, Value("SPEC", complete="experiment")]
 Seconds = Annotated[float, Value("S")]
-Trust = Annotated[bool, Value("", "Trust the Python files that a configuration names, even if another user owns it.")]
+Trust = Annotated[bool, Value("", "Trust the Python files that a configuration names, even if another user owns them.")]
 Seed = Annotated[int, Value("N", "Random seed.")]
 Overrides = Annotated[
     tuple[str, ...], Value("a.b=c", "Override a value of the configuration; may be repeated (see onrig settings).")
 ]
-Json = Annotated[
-    str, Value("FILE", "Write JSON to FILE, or without FILE to standard output instead of the text.", "file", "-")
-]
+Json = Annotated[str, Value("FILE", "Write JSON to FILE; without FILE, print it instead of the text.", "file", "-")]
 
 
 class UsageError(Exception):

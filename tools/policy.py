@@ -94,7 +94,7 @@ def stamp(file: Path, out: Path, name: str, overrides: Sequence[str]) -> int:
         config = load(name, overrides)
         model = read_model(file, config)
         if isinstance(model, Refused):
-            return complain("policy", f"{file}: refused at {model.stage}: {model.reason}")
+            return complain("policy", f"{file}: refused by the {model.stage} check: {model.reason}")
         contract = required_contract(config.rig, config.rate_hz, stochastic=config.stochastic, signals=config.signals)
         replace_file(
             out, stamp_contract(model, msgspec.structs.replace(contract, parent_run=f"stamped from {file.name}"))
@@ -172,7 +172,7 @@ class CheckedPolicy(NamedTuple):
 def _check_policy(file: Path, name: str, overrides: Sequence[str], *, for_twin: bool) -> CheckedPolicy:
     """Check a policy as the rig does; raises ConfigError, and Failure for a policy that the rig would refuse."""
     if name.endswith(".onnx") and not str(file).endswith(".onnx"):
-        raise Failure(f"'{name}' is a policy; the order is {name} {file}")
+        raise Failure(f"'{name}' is a policy; give the policy first: {name} {file}")
     config = load(name, overrides)
     if for_twin and config.device.twin is None:
         raise Failure(f"{name} uses a port; policy eval needs a twin ('device: {{twin: ...}}')")
@@ -198,7 +198,7 @@ def _print_warnings(file: Path, checked: CheckedPolicy) -> None:
 
 
 def _refusal(path: Path, verdict: Refused) -> Failure:
-    return Failure(f"{path}: refused at {verdict.stage}: {verdict.reason}")
+    return Failure(f"{path}: refused by the {verdict.stage} check: {verdict.reason}")
 
 
 def _admission_text(verdict: Admitted, config: RunConfig) -> str:
@@ -210,8 +210,8 @@ def _admission_text(verdict: Admitted, config: RunConfig) -> str:
     return (
         f"accepted: {''.join(f'{kind} ' for kind in kinds)}policy {contract.policy_id} of run '{contract.parent_run}' "
         f"after {contract.training_step} training steps; "
-        f"p50 {verdict.latency_p50_us:.1f} us, p99 {verdict.latency_p99_us:.1f} us of "
-        f"{admission_limits(config).latency_budget_us:g} us; {cost.parameters} parameters, "
+        f"p50 {verdict.latency_p50_us:.1f} us, p99 {verdict.latency_p99_us:.1f} us "
+        f"({admission_limits(config).latency_budget_us:g} us allowed); {cost.parameters} parameters, "
         f"{cost.operations} operations; evaluated by {evaluator_of(native=verdict.native)}"
     )
 

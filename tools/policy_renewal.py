@@ -76,7 +76,7 @@ def _policy_name(file: Path, config: RunConfig) -> bytes:
     except OSError as error:
         raise Failure(f"{file}: cannot be read: {error.strerror or error}") from None
     except (ModelRefused, msgspec.DecodeError) as error:
-        raise Failure(f"{file}: this is not a policy with a contract: {error}") from None
+        raise Failure(f"{file}: not a policy with a contract: {error}") from None
     required = required_contract(config.rig, config.rate_hz, stochastic=contract.stochastic, signals=config.signals)
     if difference := contract_mismatch(contract, required):
         raise Failure(f"{file}: {difference}")

@@ -153,7 +153,7 @@ def interfering_programs(machine: Machine) -> list[InterferingProgram]:
 
 
 def _is_masked(machine: Machine, rule: str) -> bool:
-    """Return whether the administrator has replaced a udev rule by one with the same name."""
+    """Return whether the administrator has replaced a udev rule with one of the same name."""
     name = Path(rule).name
     return machine.exists(f"etc/udev/rules.d/{name}") or machine.link(f"etc/udev/rules.d/{name}") is not None
 

@@ -23,11 +23,11 @@ from onrig.runtime.run_config import RunConfig
 N_HELD_OUT_PLANTS: Final = 39
 """Number of plants for the evaluation."""
 SETTLING_MARGIN: Final = 0.02
-"""Change of the score below which learning has settled, as a share of what has been learned."""
+"""Score change below which learning has settled, as a share of the improvement so far."""
 PATIENCE_PIECES: Final = 3
 """Number of pieces over which the score must have settled."""
 SCREENING_MARGIN: Final = 0.1
-"""Permitted loss of score in the screening of a run's policies, as a share of what the pretraining has learned."""
+"""Permitted score loss when a run's policies are screened, as a share of the pretraining's improvement."""
 PRETRAINING_FILE: Final = "pretraining.json"
 
 
@@ -36,7 +36,7 @@ class Scores(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     episode: int
     scores: tuple[float, ...]
-    """In the task's measure (``onrig.runtime.scoring.measure_of``)."""
+    """Scores in the task's measure (``onrig.runtime.scoring.measure_of``)."""
 
     @property
     def median(self) -> Bounds:
@@ -65,9 +65,9 @@ class Pretraining(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     episodes: int
     """Maximum number of training episodes."""
     seconds: float = 0.0
-    """Computing time so far, over all starts."""
+    """Computing time so far, across all starts."""
     evaluations: tuple[Scores, ...] = ()
-    """Of the current attempt."""
+    """Evaluations of the current attempt."""
     failed_attempts: tuple[tuple[Scores, ...], ...] = ()
     """Evaluations of the attempts that learned nothing."""
     ended: str = ""
@@ -75,7 +75,7 @@ class Pretraining(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 def total_improvement(evaluations: Sequence[Scores]) -> PairedComparison:
-    """Return the paired improvement on the first policy."""
+    """Return the paired improvement over the first policy."""
     return paired_difference(np.array(evaluations[-1].scores), np.array(evaluations[0].scores))
 
 
@@ -96,7 +96,7 @@ def has_settled(evaluations: Sequence[Scores]) -> bool:
 
 
 def expected_score(record: Pretraining) -> dict[str, object]:
-    """Return the facts about the expected score on the rig; updates precede its measurement, hence the tolerance."""
+    """Return the expected score on the rig, with a tolerance for updates made before the score is measured."""
     last_evaluation = record.evaluations[-1]
     tolerance = SETTLING_MARGIN * abs(total_improvement(record.evaluations).value)
     low, high = last_evaluation.range

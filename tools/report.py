@@ -207,7 +207,7 @@ def _episode_rows(train: Curve, curve: Curve, config: RunConfig) -> Iterator[tup
     kind = "evaluation" if curve.kind == "eval" else "training"
     yield (
         "rise time",
-        f"{RISE_LEVEL:g} first in episode {rise_episode} ({kind})"
+        f"{RISE_LEVEL:g} first reached in episode {rise_episode} ({kind})"
         if rise_episode
         else f"{RISE_LEVEL:g} was not reached ({kind})",
     )

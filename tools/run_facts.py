@@ -22,6 +22,7 @@ from onrig.runtime.view.run_view import RunFiles, count_by_episode, to_number
 from onrig.tools.quantity import format_count, format_duration, format_size
 
 WITHDRAWN_EVENT: Final = "promise_withdrawn"
+WITHHELD_EVENT: Final = "policy_withheld"
 """Kind of the event that reports the withdrawal of the promise."""
 N_AVERAGED_EPISODES: Final = 20
 """Number of episodes over which performance is averaged."""
@@ -42,9 +43,9 @@ class RunFacts(NamedTuple):
     episode: int = 0
     """Number of the current training episode, or of the last one."""
     score: float | None = None
-    """Mean score of the last training episodes."""
+    """Mean score of the most recent training episodes."""
     evaluated: float | None = None
-    """Mean score of the last evaluation episodes."""
+    """Mean score of the most recent evaluation episodes."""
     policy: int | None = None
     ticks: int | None = None
     missed: int | None = None
@@ -70,6 +71,8 @@ class RunFacts(NamedTuple):
     refused: int = 0
     too_soon: int = 0
     rolled_back: int = 0
+    withheld: int = 0
+    """Number of policies that failed the learner's screening."""
     lost: int = 0
     """Number of lost step records."""
     ended: str = ""
@@ -166,7 +169,12 @@ class RunFacts(NamedTuple):
     def _policies_text(self) -> str:
         if self.offered is None:
             return ""
-        not_admitted = {"refused": self.refused, "too soon": self.too_soon, "rolled back": self.rolled_back}
+        not_admitted = {
+            "refused": self.refused,
+            "too soon": self.too_soon,
+            "rolled back": self.rolled_back,
+            "withheld by the learner": self.withheld,
+        }
         others = "".join(f", {format_count(n)} {name}" for name, n in not_admitted.items() if n)
         return f"{format_count(self.admitted)} of {format_count(self.offered)} admitted{others}"
 
@@ -298,6 +306,7 @@ def facts_from_files(m: RunFiles) -> RunFacts:
         score=_mean_of_last(m.train[column]),
         evaluated=_mean_of_last(m.evaluation[column]),
         withdrawn=facts.withdrawn or any(event.kind == WITHDRAWN_EVENT for event in m.events),
+        withheld=sum(event.kind == WITHHELD_EVENT for event in m.events),
         causes={cause: sum(n.values()) for cause, n in sorted(count_by_episode(m.events, "cause", "missed").items())},
     )
 

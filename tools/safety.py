@@ -28,7 +28,9 @@ def drive(names: Sequence[str], overrides: Sequence[str], core: int, stack: int,
         return configs
     for name, config in zip(names, configs, strict=True):
         if stack and config.device.twin is None:
-            return complain("safety", f"{name}: the stack needs a twin (device.twin), or --lockstep 0")
+            return complain(
+                "safety", f"{name}: the test of the complete stack needs a twin (device.twin); --lockstep 0 omits it"
+            )
     from onrig.tools.safety_case.campaign import table
     from onrig.tools.safety_case.episodes import run_core
     from onrig.tools.safety_case.stack import run_stack

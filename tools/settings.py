@@ -19,8 +19,8 @@ _INDENT: Final = "    "
 _HEAD: Final = """# Settings
 
 All settings of a run's configuration, as printed by `onrig settings --markdown`; `onrig settings limits` shows one
-section in a terminal. [configs/README.md](../configs/README.md) explains how they work together, `onrig check RUN
---explain` the values of a run. Quantities are in SI units. A setting without a default is optional unless it is
+section in a terminal. [configs/README.md](../configs/README.md) explains how they work together; `onrig check RUN
+--explain` shows the values of a run. Quantities are in SI units. A setting without a default is optional unless it is
 *required*.
 """
 
@@ -65,9 +65,9 @@ def sections_below(sections: Sequence[Section], path: str) -> list[Section]:
     """Return the sections at and below a path; for a single setting, its section with this setting only."""
     path_parts = path.split(".")
     sections_with_depth = [
-        (section, len(section.names) - len(path_parts))
+        (section, len(section.path_parts) - len(path_parts))
         for section in sections
-        if _path_matches(section.names, path_parts)
+        if _path_matches(section.path_parts, path_parts)
     ]
     if subsections := [section for section, depth in sections_with_depth if depth >= 0]:
         return subsections
@@ -79,9 +79,9 @@ def sections_below(sections: Sequence[Section], path: str) -> list[Section]:
     return [section for section in parents if section.fields or section.variant.startswith(f"{path_parts[-1]}: ")]
 
 
-def _path_matches(names: Sequence[str], path_parts: Sequence[str]) -> bool:
+def _path_matches(section_parts: Sequence[str], path_parts: Sequence[str]) -> bool:
     """Return whether the path of a section and a given path agree over their common length; list marks are optional."""
-    pairs = zip(names, path_parts, strict=False)
+    pairs = zip(section_parts, path_parts, strict=False)
     return all(name in ("NAME", part) or part in name.replace("[]", "").split(" | ") for name, part in pairs)
 
 

@@ -23,7 +23,7 @@ class Fitting(msgspec.Struct, frozen=True):
     """Half-widths of the plant's 95 % intervals as shares of the values, by parameter: at the run's start, and now."""
 
     def line(self) -> str:
-        """Describe it in one line."""
+        """Describe the fit in one line."""
         widths = (f"{name} ±{previous:.1%} to ±{current:.1%}" for name, (previous, current) in self.widths.items())
         return f"{self.ticks} ticks: {self.problem or ', '.join(widths) or 'no parameter is determined'}"
 

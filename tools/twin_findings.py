@@ -39,7 +39,7 @@ def twin_findings(config: RunConfig) -> Iterator[Finding]:
         if config.rate_hz >= MIN_RATE_HZ and not twin.period_min_us <= config.period_us <= twin.period_max_us:
             yield (
                 ("rate_hz",),
-                f"{config.rate_hz:g} Hz is a period of {config.period_us} us, the twin supports "
+                f"{config.rate_hz:g} Hz is a period of {config.period_us} us, but the twin supports "
                 f"{twin.period_min_us} to "
                 f"{twin.period_max_us} us at rate_hz",
             )
@@ -91,7 +91,7 @@ def uncovered_findings(twin: TwinOptions, config: RunConfig, plants: PlantBox) -
             yield ("limits", "predicted", "uncertainty"), f"{message} at limits.predicted.uncertainty"
         return
     for message in uncovered_deviations(twin.plant, plants, config.rig):
-        remedy = "describe this plant (`onrig identify` does), or set null, at limits.predicted"
+        remedy = "describe this plant there (as `onrig identify` does), or set null, at limits.predicted"
         yield ("limits", "predicted"), f"{message}: {remedy}"
 
 

@@ -26,8 +26,7 @@ class OpenCv(CameraDevice, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     home = ":OpenCvDriver"
     source: Annotated[int, msgspec.Meta(ge=0, le=255)] | str
-    """Number of the camera, its device file (such as /dev/video0 or a link in /dev/v4l/by-id), a URL, or a video
-    file."""
+    """Camera number, device file (such as /dev/video0 or a link in /dev/v4l/by-id), URL or video file."""
     crop: tuple[_Position, _Position, _Length, _Length] | None = None
     """Part of the captured image that is used: top, left, rows, columns; null: all of it."""
     capture: tuple[_Length, _Length] | None = None
@@ -61,7 +60,7 @@ class OpenCvDriver(CameraDriver):
             self._capture = self._open()
             success, image = self._capture.read()
         if not success:
-            raise CameraError(f"{self._name} sends no image: check its cable, and whether another program uses it")
+            raise CameraError(f"{self._name} sends no images: check its cable, and whether another program uses it")
         values, t_mono_ns = self._reduce(image), self._exposure_ns()
         return values if t_mono_ns is None else (values, t_mono_ns)
 

@@ -50,7 +50,7 @@ class ProtocolDevice:
         self._state_layout = m.StateLayout(len(rig.sensors), len(rig.actuators))
         self._command_layout = m.CommandLayout(len(rig.actuators))
         self.configurations = 0
-        """Number of restarts of the sampling grid by CONFIGURE; the shell then also restarts its period."""
+        """Number of times CONFIGURE has restarted the sampling grid; the shell then also restarts its period."""
         self._boot()
 
     @property

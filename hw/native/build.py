@@ -164,7 +164,7 @@ def main(arguments: list[str]) -> int:
     try:
         built = build(folder, sanitize=args.sanitize)
     except BuildError as error:
-        print(f"C library not built: {error}; Python and numpy replace it, more slowly", file=sys.stderr)
+        print(f"C library not built: {error}; Python and numpy are used instead, which is slower", file=sys.stderr)
         return 1
     print("\n".join(map(str, built)))
     return 0

@@ -25,7 +25,8 @@ VARIANT_CPU_FLAGS: Final = {"x86-64-v4": _V4, "x86-64-v3": _V3, "x86-64-v2": _V2
 
 
 COST_WITHOUT_LIBRARY: Final = (
-    "Python and numpy replace it: updates take 5 to 9 times as long, prioritised sampling 3 times, a tick a third more"
+    "Python and numpy are used instead: updates take 5 to 9 times as long, prioritised sampling 3 times as long, "
+    "a tick a third longer"
 )
 """Cost of running without the library."""
 

@@ -1,4 +1,5 @@
-"""Executor of updates and plain policies, as recorded in files, and whether this process can reproduce its results.
+"""Library that executes updates and plain policies, as recorded in files, and whether this process can reproduce its
+results.
 
 The C library's variants, numpy and torch differ in rounding, and each reproduces its own results bit for bit.
 """
@@ -59,9 +60,8 @@ def describe_difference(
         variables.append(f"ONRIG_NATIVE={recorded.variant or 'off'}")
     remedy = f"put {' '.join(variables)} before the command"
     if recorded.variant and recorded.variant not in available_variants:
-        remedy = (
-            f"only a machine with {recorded} gives the same{f' ({unavailable_reason})' if unavailable_reason else ''}"
-        )
+        reason = f" ({unavailable_reason})" if unavailable_reason else ""
+        remedy = f"only a machine with {recorded} gives the same results{reason}"
     return f"computed by {recorded}; here it would be {current}, which rounds differently: {remedy}"
 
 

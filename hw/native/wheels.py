@@ -1,8 +1,8 @@
 """Wheels for x86-64 and aarch64 with the C library inside, built and tested: ``python hw/native/wheels.py``.
 
-Zig's C compiler (``pip install ziglang``) builds both for glibc 2.17, so that each serves every Python 3 on every Linux
-with glibc since 2013.  The wheel for this machine's architecture is tested in a fresh environment, the other one
-under QEMU; both tests install Onrig's dependencies from the package index that ``pip`` is configured for.
+Zig's C compiler (``pip install ziglang``) builds both for glibc 2.17, so that each runs with every Python 3 on every
+Linux with a glibc from 2013 or later.  The wheel for this machine's architecture is tested in a fresh environment, the
+other one under QEMU; both tests install Onrig's dependencies from the package index that ``pip`` is configured for.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "dist", metavar="FOLDER", help="default: dist")
     parser.add_argument("--arch", action="append", choices=VARIANTS, help="only this architecture (repeatable)")
     parser.add_argument("--system", type=Path, metavar="FOLDER", help="unpacked system with Python, for the emulator")
-    parser.add_argument("--no-tests", action="store_true", help="only build")
+    parser.add_argument("--no-tests", action="store_true", help="only build, without testing")
     parser.add_argument("tests", nargs="*", default=TESTS, help="tests to run (default: those of the C library)")
     args = parser.parse_args(arguments)
     try:

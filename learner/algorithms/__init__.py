@@ -37,8 +37,8 @@ class Behaviour(NamedTuple):
     """(..., m)"""
     drawn: NDArray[np.floating]
     """(..., m): the action before any clipping."""
-    deviates: NDArray[np.bool_]
-    """(...): whether the applied action differs from this one after clipping."""
+    overridden: NDArray[np.bool_]
+    """(...): whether another action was applied, apart from clipping, or the noise was reduced."""
 
 
 class Window(NamedTuple):
@@ -229,7 +229,7 @@ class Exportable(Protocol):
     """Algorithm whose policy a rig can run."""
 
     behaviour: str
-    """Kind of its policies (``onrig.runtime.policy.contract``)."""
+    """Kind of the policies (``onrig.runtime.policy.contract``)."""
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
         """Build the ONNX model of one trial's policy, from SI units to SI units, with its contract

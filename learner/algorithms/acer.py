@@ -50,12 +50,12 @@ from onrig.runtime.memory.layout import Slots
 _CHUNK_STEPS: Final = 128
 """Maximum number of steps in a chunk."""
 _FIRST_CHUNK_SECTION, _LAST_CHUNK_SECTION = 1, 2
-"""Sections of the first and of the last chunk of an update."""
+"""Sections that run in the first and in the last chunk of an update."""
 
 
 def project_step(g: Sequence[Array], k: Sequence[Array], delta: float) -> list[Array]:
-    """Return the z nearest to ``g`` with k'z <= delta, where ``k`` is the gradient of the divergence (§3.3), each in
-    parts of shape (rows, m)."""
+    """Return the z nearest to ``g`` with k'z <= delta, where ``k`` is the gradient of the divergence (§3.3); each is a
+    sequence of parts (rows, m)."""
     projections, squares = (
         reduce(add, ((a * b).row_sums() for a, b in zip(k, vector, strict=True))) for vector in (g, k)
     )

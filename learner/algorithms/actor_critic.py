@@ -100,7 +100,7 @@ class Filter:
 
 
 class BatchStatistics(NamedTuple):
-    """Statistics of the experiences of a batch, R = N / K of each of K actors."""
+    """Statistics of each experience in a batch, R = N / K for each of K actors."""
 
     observation: NDArray[np.float32]
     """(S, K, R, n), raw."""
@@ -193,7 +193,7 @@ class ActorCritic(TracedAlgorithm):
         return self._sampled_actions(self._inputs(observation), noise).copy()
 
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
-        """Copy out the network of one trial's mean: weights (in, out) and bias (out,) per layer, tanh between them."""
+        """Copy out one trial's mean network: weights (in, out) and bias (out,) per layer, tanh between them."""
         return self._mean.layers(self.rows[trial])
 
     def actor_std(self, trial: int) -> NDArray[np.floating]:
@@ -202,7 +202,7 @@ class ActorCritic(TracedAlgorithm):
         return std
 
     def actor_filter(self, trial: int) -> InputFilter | None:
-        """Copy out the standardisation of one trial's observations; None if they are not standardised."""
+        """Copy out one trial's observation filter; None if observations are not standardised."""
         return self._filter.of_trial(trial) if self._on_policy_config.filter else None
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
@@ -232,7 +232,7 @@ class ActorCritic(TracedAlgorithm):
             a = advantage.reshape(S, -1)
             a = (a - a.mean(axis=1, keepdims=True)) / np.maximum(a.std(axis=1, keepdims=True), 1e-8)
             advantage = a.reshape(S, K, T)
-        log_pi = np.where(batch.deviates, np.inf, log_pi)
+        log_pi = np.where(batch.overridden, np.inf, log_pi)
         fields = batch.observation, batch.drawn, log_pi, advantage, target
         return BatchStatistics(*(field.astype(np.float32) for field in fields))
 

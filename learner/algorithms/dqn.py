@@ -1,8 +1,8 @@
 """DQN (Mnih et al. 2015), as de Bruin et al. 2018 compare it with DDPG (§6.3, App. B).
 
 One action dimension is discretised into levels uniform on [-1, 1].  The memory stores action values, as for DDPG, and
-an applied action counts as its nearest level.  The loss is the squared TD error (eq. 5): Mnih et al. clip it; de Bruin
-et al. do not mention clipping.
+an applied action is treated as the nearest level.  The loss is the squared TD error (eq. 5): Mnih et al. clip it; de
+Bruin et al. do not mention clipping.
 """
 
 from __future__ import annotations

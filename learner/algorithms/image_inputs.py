@@ -33,7 +33,7 @@ class Inputs:
         if image is not None and n_observations not in (image.frames, image.packed_values):
             rows, columns = image.size
             raise ValueError(
-                f"{image.frames} images of {rows} by {columns} pixels are {image.packed_values} observations, "
+                f"{image.frames} images of {rows} by {columns} pixels need {image.packed_values} observations, "
                 f"got {n_observations}"
             )
 

@@ -76,12 +76,12 @@ class Naf(ReferMinibatchAlgorithm):
 
     def _pack(self, batches: Minibatches) -> None:
         super()._pack(batches)
-        # Q is a function of the sampled action, which the environment clips: as a function of the clipped action, V(s)
-        # could never reach the return if the mean lies beyond the limits.  Where another action was applied, Q takes
-        # that action.
+        # Q is a function of the sampled action, which the environment clips: with the clipped action as its argument,
+        # V(s) could never reach the return for a mean beyond the limits.  If another action was applied, that one is
+        # used.
         behaviour = batches.behaviour
         assert behaviour is not None
-        action = np.where(behaviour.deviates[..., None], batches.action, behaviour.drawn)
+        action = np.where(behaviour.overridden[..., None], batches.action, behaviour.drawn)
         self._records.set("action", action)
 
     def _mean_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:

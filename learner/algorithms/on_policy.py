@@ -40,8 +40,8 @@ class PolicyBatch(NamedTuple):
     """(S, K, T)"""
     truncated: NDArray[np.bool_]
     """(S, K, T): whether the chain ends here without a terminal state."""
-    deviates: NDArray[np.bool_]
-    """(S, K, T): whether the applied action differs from the policy's.  The experience's importance ratio is then 0, so
+    overridden: NDArray[np.bool_]
+    """(S, K, T): whether the applied action is not the policy's.  The experience's importance ratio is then 0, so
     policies learn nothing from it; values and advantages still use it."""
     log_pi: NDArray[np.floating] | None = None
     """(S, K, T): recorded ln pi(a|s) of the behaviour policy; None to use that of the current policies."""

@@ -22,7 +22,7 @@ from onrig.learner.tape.trace import Tape
 
 
 class Experiences(NamedTuple):
-    """Experiences with their statistics: R of each of S trials, or M of each trial in each of k minibatches."""
+    """Experiences with their statistics: R for each of S trials, or M for each trial in each of k minibatches."""
 
     observation: NDArray[Any]
     """(S, R, n) or (k, S, M, n): network inputs."""

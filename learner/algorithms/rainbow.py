@@ -36,7 +36,7 @@ _COPY_SECTION: Final = 1
 
 
 class LayerSize(NamedTuple):
-    """Inputs and outputs of a layer."""
+    """Number of inputs and outputs of a layer."""
 
     inputs: int
     outputs: int

@@ -30,7 +30,7 @@ RESCALE_EVERY: Final = 1000
 """Number of updates between two rescalings of rewards."""
 MIN_STD: Final = 1e-3
 """Lower bound on the behaviour policy's standard deviation in updates: a deviation of 0, recorded while exploration is
-suppressed, would make every other policy infinitely far."""
+suppressed, would make every other policy infinitely distant."""
 _GATHER_CHUNK_SIZE: Final = 1024
 """Number of experiences per gather call for memory statistics."""
 
@@ -173,8 +173,8 @@ class ReferAlgorithm(TracedAlgorithm, ABC):
             self._reward_scale[trial] = 1.0 / scale if scale > 0.0 else 1.0
 
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
-        """Copy out the network of one trial's mean, before the tanh if ``has_bounded_mean``: weights (in, out) and bias
-        (out,) per layer, softsign between them, standardisation included."""
+        """Copy out one trial's mean network, before the tanh if ``has_bounded_mean``: weights (in, out) and bias (out,)
+        per layer, softsign between them, standardisation included."""
         (weight, bias), *rest_layers = self._mean_layers(trial)
         centre, std = (field[trial, 0].astype(np.float64) for field in (self._centre, self._observation_std))
         scaled_weight = weight.astype(np.float64)

@@ -1,5 +1,5 @@
-"""Estimates along episodes: returns from actions of older policies (Retrace; Munos et al. 2016), and advantages of the
-current policy's actions (Schulman et al. 2016)."""
+"""Estimates along episodes: off-policy returns (Retrace; Munos et al. 2016), and on-policy advantages (Schulman et al.
+2016)."""
 
 from __future__ import annotations
 

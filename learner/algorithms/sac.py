@@ -1,6 +1,6 @@
 """SAC: a stochastic policy, critics, and a temperature that controls its entropy (Haarnoja et al. 2018b).
 
-The settings of its critics make it REDQ, DroQ, CrossQ or RLPD (``onrig.learner.sac_settings``).
+With other settings of the critics it becomes REDQ, DroQ, CrossQ or RLPD (``onrig.learner.sac_settings``).
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Sac(TracedAlgorithm):
         return Signals(td.mean(axis=0), np.abs(td).max(axis=0), records.get("target"))
 
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
-        """Copy out the network of one trial's mean: weights (in, out) and bias (out,) per layer."""
+        """Copy out one trial's mean network: weights (in, out) and bias (out,) per layer."""
         *hidden, (weight, bias) = self._actor.layers(self.rows[trial])
         return [*hidden, (weight[:, : self._m], bias[: self._m])]
 

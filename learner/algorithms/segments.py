@@ -24,7 +24,7 @@ class Steps(NamedTuple):
     """(S, N)"""
     step_weight: NDArray[np.floating]
     """(S, N): weight of the segment divided by its length and by the number of segments, 0 where empty.  A segment is
-    drawn as many times as it has steps, so all stored experiences have equal weight, however long their episodes."""
+    drawn in proportion to its length, so all stored experiences have equal weight, however long their episodes."""
     last_indices: NDArray[np.int64]
     """(S, B): indices of the segments' last steps."""
     drawn_indices: NDArray[np.int64]

@@ -1,7 +1,7 @@
 """V-RACER (Novati and Koumoutsakos 2019, §2, Alg. 2 and 3): an off-policy actor and a value in one network.
 
-Each slot has notes of its value and of its importance ratio at the last replay.  From these Q^ret is computed along
-the episodes (``onrig.learner.algorithms.returns``): immediately for a new episode, at intervals for all of them. With a
+Each slot has notes of its value and its importance ratio at the last replay.  From these, Q^ret is computed along the
+episodes (``onrig.learner.algorithms.returns``): immediately for a new episode, at intervals for all episodes.  With a
 head, the advantage is a function of the action (App. E), learned with the policy.
 """
 

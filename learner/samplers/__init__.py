@@ -57,7 +57,7 @@ class Draw(NamedTuple):
 
 
 class SamplerContext(NamedTuple):
-    """What a sampler is built for: memory, run and learner."""
+    """Memory, run and learner for which a sampler is built."""
 
     capacity: int
     batch: int
@@ -76,7 +76,7 @@ class SamplerContext(NamedTuple):
     write_probability: float = 1.0
     """Share of the steps that are stored as experiences."""
     inner_sampling: str = ""
-    """Sampling in brackets, from which this one draws; empty without brackets."""
+    """Sampling strategy in brackets, from which this one draws; empty without brackets."""
     reserved: int = 0
     """Number of leading slots with experiences of an earlier run, which are never overwritten."""
 
@@ -143,7 +143,7 @@ class Sampler(Protocol):
         return
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
-        """Draw ``updates`` minibatches, the same as in that number of single draws.
+        """Draw ``updates`` minibatches, identical to those of as many single draws.
 
         Raises ValueError while fewer than ``batch`` experiences are stored.
         """

@@ -33,7 +33,7 @@ from onrig.runtime.memory.keepers.keeper import Signal
 from onrig.runtime.memory.order.uniforms import restore_streams, stack_stream_words
 
 MIN_SCORE: Final = 1e-6
-"""Value added to a score before its logarithm (eq. 7), and smallest score, so that every experience can be drawn."""
+"""Value added to a score before taking its log (eq. 7), and minimum score, so that every experience can be drawn."""
 
 
 class ImageEmbedding:

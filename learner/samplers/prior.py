@@ -28,7 +28,7 @@ class _SlotRange(NamedTuple):
 class Prior(Sampler):
     """Draws from two parts of the memory, each with its own sampler: prior experiences, then those of this run.
 
-    Importance weights are those within each part.  While a part holds less than its share, the other part fills the
+    Importance weights are computed within each part.  While a part holds less than its share, the other part fills the
     minibatch.
     """
 

@@ -44,8 +44,8 @@ class ProportionalPer(Sampler):
         """Build the sampler for a memory of ``capacity``; with ``beta``, draws have importance weights.  ``stream`` is
         PCG64.
 
-        ``beta`` is a schedule over episodes, or over updates if ``updates_per_episode`` is set; updates missing from an
-        episode count as done.  ``epsilon`` gives an error of 0 a non-zero probability; published codes use 1e-8 to
+        ``beta`` is a schedule over episodes, or over updates if ``updates_per_episode`` is set; an episode's missing
+        updates count as done.  ``epsilon`` gives an error of 0 a non-zero probability; published codes use 1e-8 to
         1e-2.
         """
         self._tree: Final = sum_tree(capacity)

@@ -86,7 +86,7 @@ _MESSAGES: Final = {
     Fault.COLUMNS: "{name} has an operand whose elements are neither adjacent nor repeated",
     Fault.OVERWRITES: "{name} overwrites its own inputs",
     Fault.WINDOWS: "{name} has invalid windows: {x} by {x}, {y} apart, in images of {more}",
-    Fault.RATE: "{name} has the invalid rate {x}, expected 0 to below 1",
+    Fault.RATE: "{name} has the invalid rate {x}: expected at least 0 and below 1",
 }
 
 

@@ -16,17 +16,17 @@ from onrig.learner.tape.spaces import Field
 from onrig.learner.tape.windows import Windows
 
 ReadFrames = Callable[[NDArray[np.floating]], NDArray[np.uint8]]
-"""Function from numbers of frames (...) to frames (..., pixels)."""
+"""Function from frame numbers (...) to frames (..., pixels)."""
 
 
 class Convolutions:
-    """Convolutional layers of relu units without padding, of images whose frames are channels."""
+    """Convolutional layers of relu units, without padding; the frames of an image are its channels."""
 
     def __init__(self, image: Image) -> None:
         self.inputs: Final = math.prod(image.size) * image.frames
-        """Number of elements of an image: by row, column and frame."""
+        """Number of elements of an image, which are ordered by row, column and frame."""
         self.filters: Final = list[tuple[int, int]]()
-        """Rows and columns of each layer's weights; a bias (1, columns) belongs to each."""
+        """Rows and columns of each layer's weights; each layer also has a bias (1, columns)."""
         self.windows: Final = list[Windows]()
         """Windows that each layer reads."""
         (height, width), channels = image.size, image.frames
@@ -36,7 +36,7 @@ class Convolutions:
             self.filters.append((windows.patch, layer.channels))
             (height, width), channels = windows.grid, layer.channels
         self.output_shape: Final = height, width, channels
-        """Rows, columns and channels of the outputs, which are in this order."""
+        """Rows, columns and channels of the outputs, which are ordered in this way."""
         self.outputs: Final = height * width * channels
         """Number of outputs per image."""
 

@@ -180,7 +180,7 @@ def dense(x: Array, weight: Array, bias: Array, *, relu: bool = False) -> Array:
 def patches(images: Array, windows: Windows) -> Array:
     """Windows of images (rows, pixels): a row (patch,) for each window, in order, of each image in turn.
 
-    Those of a record's images are copied only once.
+    The windows of a record's images are copied only once.
     """
     (rows, pixels), tape = images.shape, images.tape
     section, window_array = tape.patches.get((images, windows), (-1, images))

@@ -37,4 +37,4 @@ def _torch_on(device: str, dtype: np.dtype[Any]) -> Executor:
         ) from error
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise ExecutorError(f"ONRIG_TORCH={device}: torch cannot use it; choose cpu or cuda ({reason})") from error
+        raise ExecutorError(f"ONRIG_TORCH={device}: not available in torch; choose cpu or cuda ({reason})") from error

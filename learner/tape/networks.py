@@ -139,8 +139,8 @@ class Mlp:
 
 
 class ImageMlp(Mlp):
-    """Convolutions of images, which are the first columns of the inputs, then fully connected layers of their outputs
-    and of the other columns."""
+    """Convolutions of the images in the first columns of the inputs, then fully connected layers that receive their
+    outputs and the other columns."""
 
     def __init__(self, state: Layout, name: str, sizes: Sequence[int], image: Image) -> None:
         self._convolutions: Final = Convolutions(image)

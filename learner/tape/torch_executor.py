@@ -1,4 +1,4 @@
-"""Programs run by torch, on a CPU or a GPU: a reference in float64, and networks wide enough for a GPU.
+"""Programs run by torch, on a CPU or a GPU: as a float64 reference, and for networks wide enough for a GPU.
 
 This is the only module of the learner that imports torch.
 """

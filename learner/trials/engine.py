@@ -1,8 +1,8 @@
 """S trials of one configuration that advance together, each bit-identical to the same trial alone.
 
-(On one kind of machine, with one torch thread.)  ``Trials`` owns the loop: act, step, gather, learn, and evaluate at
-intervals.  Experiments differ in its parts: the world, the random numbers for exploration (``exploration_numbers``),
-the source of the experiences (``learning``), and the time of evaluations.
+Bit-identity holds on one kind of machine, with one torch thread.  ``Trials`` owns the loop: act, step, gather, learn,
+and evaluate at intervals.  Experiments differ in its parts: the world, the random numbers for exploration
+(``exploration_numbers``), the source of the experiences (``learning``), and the time of evaluations.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class ChosenActions(NamedTuple):
     behaviour: NDArray[np.floating] | None = None
     """(S, K, 3 m): mean, standard deviation and draw of a Gaussian policy; only draws, (S, K, m), for on-policy
     algorithms."""
-    deviates: Bools | bool = False
+    noise_reduced: Bools | bool = False
     """Whether the noise of a Gaussian policy was reduced, (S, 1) if trials differ."""
 
 
@@ -83,14 +83,14 @@ class Explorer:
     def __call__(
         self, observation: NDArray[np.floating], episode: Episodes, *, is_random_phase: bool = False
     ) -> ChosenActions:
-        exploring_actions, intended_action, behaviour, deviates = self.act(
+        exploring_actions, intended_action, behaviour, noise_reduced = self.act(
             observation, self._number_source(episode, is_random_phase=is_random_phase)
         )
         action = exploring_actions
         if exploring_actions.shape[1] < intended_action.shape[1]:
             action = intended_action.copy()
             action[:, : exploring_actions.shape[1]] = exploring_actions
-        return ChosenActions(action, intended_action, behaviour, deviates)
+        return ChosenActions(action, intended_action, behaviour, noise_reduced)
 
     def act(
         self, observation: NDArray[np.floating], numbers: ExplorationNumbers, n_explorers: int = 1
@@ -105,12 +105,12 @@ class Explorer:
             sampled_action = mean + std * noise
             if numbers.amplitude is not None:
                 std = numbers.amplitude * std
-            deviates = numbers.amplitude is not None and np.asarray(numbers.amplitude.min(axis=-1) < 1.0)
+            noise_reduced = numbers.amplitude is not None and np.asarray(numbers.amplitude.min(axis=-1) < 1.0)
             return ChosenActions(
                 np.clip(sampled_action, -1.0, 1.0),
                 intended_action,
                 np.concatenate((mean, std, sampled_action), axis=2),
-                deviates,
+                noise_reduced,
             )
         intended_action = self._algorithm.policy(observation).astype(np.float64)
         action = intended_action[:, :n_explorers]

@@ -31,7 +31,7 @@ class ExplorationNumbers(NamedTuple):
     replace them."""
 
     noise: Values | None = None
-    """(S, K, k): noise added to actions, or N(0, 1) for policies that draw; None without noise."""
+    """(S, K, k): noise added to actions, or N(0, 1) for policies that sample; None without noise."""
     random_actions: Values | None = None
     """(S, K, m): actions that replace the policy's."""
     is_replaced: Bools | bool = True

@@ -98,7 +98,7 @@ def _interval_rank(trials: int) -> tuple[int | None, float]:
 
 
 def matching_rows(seeds: Integers, other_seeds: Integers) -> tuple[Integers, Integers]:
-    """Rows, in two cells, of the trials whose seeds they have in common, in the order of the seeds."""
+    """Rows of the trials with common seeds in two cells, in the order of the seeds."""
     _, a, b = np.intersect1d(seeds, other_seeds, return_indices=True)
     return a.astype(np.int64), b.astype(np.int64)
 

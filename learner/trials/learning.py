@@ -97,7 +97,7 @@ class Replay:
         if columns.terminated is not None:
             values.append(result.terminated)
         if columns.behaviour is not None and actions.behaviour is not None:
-            values += [actions.behaviour, result.intervened | actions.deviates]
+            values += [actions.behaviour, result.intervened | actions.noise_reduced]
         if result.noise is not None and columns.noise.start < columns.noise.stop:
             values.append(result.noise)
         self._gathered_steps.append(tuple(values))
@@ -182,7 +182,7 @@ class OnPolicyLearning:
             next_observation=np.zeros((*shape, n), np.float32),
             terminated=np.zeros(shape, np.bool_),
             truncated=np.zeros(shape, np.bool_),
-            deviates=np.zeros(shape, np.bool_),
+            overridden=np.zeros(shape, np.bool_),
         )
         self._n_gathered_steps = 0
         """Number of steps of each actor in the batch."""
@@ -190,7 +190,7 @@ class OnPolicyLearning:
     def add_step(self, observation: Values, actions: ChosenActions, result: StepResult) -> None:
         batch, t = self._batch, self._n_gathered_steps
         batch.observation[:, :, t], batch.drawn[:, :, t] = observation, actions.behaviour
-        batch.reward[:, :, t], batch.deviates[:, :, t] = result.reward, result.intervened
+        batch.reward[:, :, t], batch.overridden[:, :, t] = result.reward, result.intervened
         batch.next_observation[:, :, t] = result.observation
         batch.terminated[:, :, t], batch.truncated[:, :, t] = result.terminated, result.truncated
         self._n_gathered_steps += 1

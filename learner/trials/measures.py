@@ -15,7 +15,7 @@ Integers = NDArray[np.int64]
 RISE_LEVEL: Final = 0.8
 """Normalised performance that defines the rise time (§5.1)."""
 FINAL_EPISODES: Final = 100
-"""Number of final episodes of a trial over which mu_final is the mean (§5.1)."""
+"""Number of a trial's last episodes whose mean is mu_final (§5.1)."""
 BUFFER_SIZE_LEVEL: Final = 0.9
 """Share of the final performance up to which the rule of thumb for the memory size counts experiences (§8.5)."""
 _FINAL_FRACTION: Final = 0.2
@@ -28,7 +28,7 @@ class RiseTime(NamedTuple):
     """Rise times of trials, each ``(T,)``."""
 
     episode: Integers
-    """First episode at the level, numbered from 1; for trials that never reached it the last, a lower bound."""
+    """First episode at the level, numbered from 1; for trials that never reached it, the last one (a lower bound)."""
     has_risen: NDArray[np.bool_]
     """Whether the level was reached."""
 
@@ -121,8 +121,8 @@ def estimate_buffer_size(
     final_fraction: float = _FINAL_FRACTION,
     window: int = _SMOOTHING_WINDOW,
 ) -> BufferSize | None:
-    """Estimate the size of a memory from a learning curve: experiences needed for ``level`` of the final performance
-    (§8.5).
+    """Estimate the required size of a memory from a learning curve: the experiences needed to reach ``level`` of the
+    final performance (§8.5).
 
     ``steps`` (n,): environment steps up to each point, ascending; ``performance`` (n,), or (trials, n) to be averaged:
     higher is better, and 0 is the performance before learning (90 % of a negative reward is meaningless).  The curve

@@ -310,7 +310,7 @@ class Memories:
         columns, behaviour = self.columns, None
         if columns.behaviour is not None:
             mean, std, drawn = np.split(rows[..., columns.behaviour], 3, axis=-1)
-            behaviour = Behaviour(mean, std, drawn, rows[..., columns.deviates] > 0.0)
+            behaviour = Behaviour(mean, std, drawn, rows[..., columns.overridden] > 0.0)
         return Minibatches(
             observation=rows[..., columns.observation],
             action=rows[..., columns.action],

@@ -40,7 +40,7 @@ def _score_area(curves: Values) -> Values:
 
 OBJECTIVES: Final[dict[str, Objective]] = {
     "final": Objective("mean performance in the last tenth of the run", final_mean),
-    "rise": Objective("share of the run that remains at the first evaluation of 0.8 or more", _score_rise),
+    "rise": Objective("share of the run that remains after the first evaluation of at least 0.8", _score_rise),
     "regret": Objective("mean performance over the run (area)", _score_area),
     "robust": Objective("10th percentile over plants of the final performance", final_mean),
 }

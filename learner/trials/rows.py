@@ -49,7 +49,7 @@ class MemoryContents(NamedTuple):
     read_frames: ReadFrames | None = None
     """Source of the frames whose numbers are the observations."""
     prior: Transitions | None = None
-    """Experiences with which each memory begins, oldest first, as ``selection.seed_from`` gives a rig's."""
+    """Initial experiences of each memory, oldest first, like those of ``selection.seed_from`` on a rig."""
 
     @property
     def reserved(self) -> int:
@@ -85,7 +85,7 @@ class Columns(NamedTuple):
     """1 if the task ended."""
     behaviour: slice | None
     """Mean, std and draw of the policy."""
-    deviates: int
+    overridden: int
     """1 if the applied action differs from the draw, or the noise was reduced."""
     noise: slice
     """Noise of the observation and the action."""
@@ -119,5 +119,5 @@ class Columns(NamedTuple):
         if self.terminated is not None:
             rows[:, self.terminated] = t.flags & Flag.TERMINATED != 0
         if self.behaviour is not None:
-            rows[:, self.behaviour], rows[:, self.deviates] = t.behaviour, t.flags & Flag.DEVIATES != 0
+            rows[:, self.behaviour], rows[:, self.overridden] = t.behaviour, t.flags & Flag.DEVIATES != 0
         return rows

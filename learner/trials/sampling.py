@@ -103,8 +103,8 @@ class KlperSampling(Sampling):
         self._uniform.on_write(slots)
 
     def draw(self, updates: int) -> Draw:
-        """Draw one minibatch for each trial; raises ValueError unless ``updates`` is 1: policies change
-        between updates."""
+        """Draw one minibatch for each trial; raises ValueError unless ``updates`` is 1, because policies
+        change between updates."""
         if updates != 1:
             raise ValueError(f"expected one update per draw, since draws depend on the policy, got {updates}")
         candidates = self._uniform.draw(self._n_candidates).slots
@@ -133,8 +133,8 @@ class RankPerSampling(Sampling):
             fis.on_write(trial_slots)
 
     def draw(self, updates: int) -> Draw:
-        """Draw one minibatch for each trial; raises ValueError unless ``updates`` is 1: draws depend on the last
-        errors."""
+        """Draw one minibatch for each trial; raises ValueError unless ``updates`` is 1, because draws depend on the
+        last errors."""
         if updates != 1:
             raise ValueError(f"expected one update per draw, since each depends on the previous update, got {updates}")
         draw = self._per.draw(self._batch)

@@ -137,7 +137,7 @@ def step_problems(run: StepRun) -> Iterator[tuple[str, str]]:
     elif run.random_steps + learner.batch > run.steps:
         yield (
             "random_steps",
-            f"{run.random_steps} random steps of {run.steps} leave too few for a minibatch: reduce them",
+            f"{run.random_steps} random steps out of {run.steps} leave too few for a minibatch: reduce this number",
         )
     if learner.updates_per_episode is not None or learner.updates_per_transition is not None:
         yield "learner", "trials in a world learn after every step: set updates_per_step instead"
@@ -155,7 +155,7 @@ def step_problems(run: StepRun) -> Iterator[tuple[str, str]]:
     }
     for name, is_given in given_settings.items():
         if is_given:
-            yield f"selection.{name}", "a world does not support it: omit it"
+            yield f"selection.{name}", "a world does not support this setting: omit it"
     for path_, message in selection_findings(selection, Layout(1, 1), run_length=run.steps):
         path = ".".join(map(str, path_))
         yield path, message.removesuffix(f" at {path}")
@@ -173,7 +173,7 @@ def _process_problems(run: StepRun, exploration: Exploration) -> Iterator[tuple[
     if not run.world.startswith(PLANT_PREFIX):
         yield (
             "exploration",
-            f"only a plant's world explores by a run's process: omit it, or set world to {PLANT_PREFIX} and a run",
+            f"only a plant's world uses a run's exploration process: omit it, or set world to {PLANT_PREFIX} and a run",
         )
     elif run.learner.algorithm_config.batch_steps or run.learner.algorithm_config.noisy_weights:
         yield "exploration", f"{run.learner.algorithm} explores by itself here: omit it"

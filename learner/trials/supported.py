@@ -59,7 +59,7 @@ def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
         problems.append(f"{settings.algorithm} supports one action, but this rig has several: use {supported_names}")
     if settings.algorithm_config.batch_steps:
         problems.append(
-            f"{settings.algorithm} learns from its own batches, but trials of a run from memories: use a world"
+            f"{settings.algorithm} learns from its own batches, but trials of a run learn from memories: use a world"
         )
     if settings.algorithm_config.window > 1:
         problems.append("trials of a run do not support recurrent policies: use a world instead")
@@ -70,7 +70,7 @@ def trials_problems(config: RunConfig, settings: LearnerSettings) -> list[str]:
 def _exploration_problems(exploration: Exploration, settings: LearnerSettings) -> Iterator[str]:
     name, tag = settings.algorithm, exploration.__struct_config__.tag
     if settings.algorithm_config.noisy_weights and not isinstance(exploration, NoExploration):
-        yield f"trials of {name} explore by the noise in its weights: expected process 'none', got {tag!r}"
+        yield f"trials of {name} explore with noise in the network weights: expected process 'none', got {tag!r}"
     elif isinstance(exploration, OwnNoise) and not settings.stochastic:
         yield f"the policies of {name} have no noise of their own: use process ou or none"
     elif (settings.stochastic or isinstance(exploration, EpsilonGreedy)) and (

@@ -46,7 +46,9 @@ def valid_time(t_mono_ns: object, now_ns: int) -> int:
     """Return the time of an image; raises CameraError unless it is on the monotonic clock."""
     if isinstance(t_mono_ns, int | np.integer) and 0 <= t_mono_ns <= now_ns:
         return int(t_mono_ns)
-    raise CameraError(f"read() returned the time {t_mono_ns!r}, expected a time from time.monotonic_ns, now {now_ns}")
+    raise CameraError(
+        f"read() returned the time {t_mono_ns!r}, expected a time from time.monotonic_ns, which is now {now_ns}"
+    )
 
 
 class CameraLoop:

@@ -25,7 +25,7 @@ class Conversion(NamedTuple, Generic[T]):
     """The converted value of a part of a document, and every problem with it."""
 
     value: T | None
-    """None if conversion failed. Out-of-bounds numbers alone are replaced by valid ones, so that it succeeds."""
+    """None if the conversion failed. It succeeds if all problems are out-of-bounds numbers, replaced by valid ones."""
     problems: list[Problem]
     repaired_paths: tuple[NodePath, ...] = ()
     """Paths affected by replaced numbers: the value if it has a default, otherwise its section."""

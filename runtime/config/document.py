@@ -174,7 +174,7 @@ def _settable_path(data: Data, path: NodePath, origin: str) -> NodePath:
 
 def _creatable_path(path: NodePath, n_existing: int, origin: str) -> NodePath:
     if any(isinstance(step, int) for step in path[n_existing:]):
-        raise _error(origin, START, f"{format_path(path)}: the list does not exist; give it completely")
+        raise _error(origin, START, f"{format_path(path)}: the list does not exist; set the complete list")
     return path[:n_existing]
 
 

@@ -33,8 +33,8 @@ _OVERRIDES: Final[tuple[tuple[str, NodePath], ...]] = (
 def with_identified(document: Document, base: Path, rig: object) -> tuple[Document, Document | None]:
     """Apply the overrides of the named file, and return it too, for :func:`check_identified_channels`.
 
-    The document is unchanged, and the file None, if it names none or already holds a hash. ``base`` is the
-    configuration's folder, ``rig`` the name of its rig, on which the file must have been identified. Raises
+    A document that names no file, or already holds a hash, is returned unchanged, with None. ``base`` is the
+    configuration's folder, ``rig`` the name of its rig, on which the plant must have been identified. Raises
     ConfigError.
     """
     path = identified_file(document, base)

@@ -22,11 +22,11 @@ ConditionWaiter = Callable[[Callable[[], bool], str, FaultName, float], None]
 """Blocks, disarmed, until a condition holds.  Arguments: condition, its description, fault on timeout, timeout (s)."""
 _HELD: Final = int(Flag.HELD)
 _RESERVE_NS: Final = 1_000_000
-"""Time that the shield, the link and the device need after the wait for an action, where the period allows it."""
+"""Time reserved for the shield, the link and the device after the wait for an action, if the period allows it."""
 _RESERVE_PERIODS: Final = 0.25
-"""Least part of the period that is reserved for them."""
+"""Minimum fraction of the period reserved for them."""
 _MIN_WAIT_PERIODS: Final = 0.25
-"""Periods that a tick which begins in time waits for an action at any rate."""
+"""Minimum wait for an action, in periods, of a tick that begins on time."""
 _POLL_INTERVAL_NS: Final = 50_000_000
 _FIRST_ACTION_TIMEOUT_S: Final = 2.0
 """Device time from the start of an episode to its first action; the safe output is in force until then."""

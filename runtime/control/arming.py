@@ -45,7 +45,7 @@ _RESUME_HINT: Final = "continue with the r key, or with `onrig resume` in anothe
 
 
 class Arming:
-    """State machine of a run, with its actions executed on the device."""
+    """State machine of a run, which executes its actions on the device."""
 
     def __init__(
         self,

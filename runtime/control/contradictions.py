@@ -15,7 +15,7 @@ from onrig.hw.rig import Rig
 from onrig.runtime.run_state.faults import FaultName
 
 RATE_WINDOW: Final = 128
-"""Frames within which the device clock may drift half a period off the configured grid: 0.4 %."""
+"""Length in frames of the window in which the device clock may drift by at most half a period: 0.4 %."""
 RATE_STRIKES: Final = 8
 """Consecutive drifts, each measured from the end of the previous one, that count as a wrong rate.
 
@@ -174,7 +174,7 @@ class Contradictions:
             return contradiction
         if self._rate_check.check(state):
             measured_hz = 1e6 / max(self._rate_check.measured_period_us, 1e-6)
-            detail = f"{measured_hz:.4g} Hz by its clock, configured {1e6 / self._period_us:.4g} Hz"
+            detail = f"{measured_hz:.4g} Hz by its clock instead of the configured {1e6 / self._period_us:.4g} Hz"
             return Contradiction(FaultName.DEVICE_RATE, detail)
         if self._frozen_check.check(state):
             return Contradiction(FaultName.SENSORS_FROZEN, f"no change for {self._frozen_s:g} s")

@@ -246,7 +246,7 @@ class ControlLoop:
         self._back_off = self._explorer.back_off
         if self._back_off != previous:
             change = "lowered" if self._back_off < previous else "raised"
-            message = f"back-off factor of the exploration {change} to {self._back_off:.3g}"
+            message = f"exploration back-off factor {change} to {self._back_off:.3g}"
             report("control", "event", message, tick=self._board[Word.TICK])
         self._position.last_completed = (episode, kind is Kind.EVAL)
         self._store_position()

@@ -1,4 +1,4 @@
-"""Shared memory of the loop, and its position between two episodes, from which a run resumes."""
+"""The loop's shared memory, and its position between two episodes, from which a run resumes."""
 
 from __future__ import annotations
 

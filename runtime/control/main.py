@@ -49,7 +49,7 @@ _SOURCE: Final = "control"
 _REMEDIES: Final = {
     "protocol version": "update the device's firmware, or Onrig",
     "reset": "give the task a `reset` section (lockstep requires a device with RESET)",
-    "pace": "set device.pace to the device's",
+    "pace": "set device.pace to the device's pace",
 }
 
 
@@ -118,10 +118,12 @@ def main(arguments: list[str]) -> int:
     except Stopped:
         return ExitCode.INTERRUPTED
     except (LimitsTooWide, LimitMismatch) as error:
-        report(_SOURCE, "error", f"{port}: {error}; tighten the configuration's limits to the device's")
+        report(_SOURCE, "error", f"{port}: {error}; tighten the limits in the configuration to those of the device")
         return ExitCode.CONFIGURATION
     except DeviceMismatch as error:
-        remedy = _REMEDIES.get(error.subject, "connect the configured rig, or run the configuration of this one")
+        remedy = _REMEDIES.get(
+            error.subject, "connect the configured rig, or run the configuration of the connected one"
+        )
         report(_SOURCE, "error", f"{port}: {error}; {remedy}")
         return ExitCode.HARDWARE
     except RequestRefused as error:

@@ -1,4 +1,4 @@
-"""Times of the frames in the records: from the host's clock, or the device's virtual one."""
+"""Recorded times of the frames: from the host's clock, or from the device's virtual one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class HostStamps:
         self._sync.reset()
 
     def stamp(self, step: Step, state: State, received_ns: int) -> None:
-        """Stamp a record, and discard the clock estimate after a stop of the device's clock.
+        """Stamp a record, and discard the clock estimate if the device's clock has stopped.
 
         Otherwise a device whose clock stopped (a twin that was not scheduled, a restarted timer) would appear late by
         the lost time from then on.
@@ -63,7 +63,7 @@ class HostStamps:
         step.lateness_ns = received_ns - sampled_ns
 
     def due_ns(self, t_device_us: int, now_ns: int) -> int:
-        """As in the protocol; ``now_ns`` if the estimate is older than a period, when a later frame would be newest."""
+        """As in the protocol; ``now_ns`` if the estimate is over a period old: a later frame would then be newest."""
         if not self._sync.is_ready:
             return now_ns
         due_ns = self._sync.host_time_ns(t_device_us)

@@ -1,5 +1,5 @@
-"""Reaction of the loop to a withdrawn promise or a departed plant, between episodes: a pause until a person re-arms, or
-less noise.
+"""Reaction of the loop, between episodes, to a withdrawn promise or to a plant that no longer matches its
+identification: a pause until a person re-arms, or less noise.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ WITHDRAWAL_FACTOR: Final = 0.1
 """Factor on the exploration after a withdrawal that does not pause the run."""
 CAUSE: Final = "the rig's own data contradict the plants that its promise covers"
 HINT: Final = "check what changed on the rig, identify it again, and compute its limits from the result"
-DEPARTURE: Final = "the plant has left the identification that the run began with"
+DEPARTURE: Final = "the plant no longer matches the identification that the run began with"
 
 
 def withdrawal_reaction(config: RunConfig) -> Literal["pause", "reduce", ""]:
-    """Return the reaction to a withdrawn promise or a departed plant: as configured; by default a pause, or none with a
+    """Return the configured reaction to a withdrawn promise or a changed plant; by default a pause, or none with a
     twin."""
     if config.limits.on_withdrawn is not UNSET:
         return config.limits.on_withdrawn
@@ -30,7 +30,7 @@ def withdrawal_reaction(config: RunConfig) -> Literal["pause", "reduce", ""]:
 
 
 class WithdrawalWatch:
-    """Polls the board before each episode, and reacts once to a withdrawn promise and once to a departed plant."""
+    """Polls the board before each episode, and reacts once to a withdrawn promise and once to a changed plant."""
 
     def __init__(self, config: RunConfig, board: Board, arming: Arming, explorer: Explorer) -> None:
         self._reaction = withdrawal_reaction(config)
@@ -39,7 +39,7 @@ class WithdrawalWatch:
         self._is_reduced = False
 
     def apply(self) -> None:
-        """Pause, or reduce the exploration, if the promise was withdrawn or the plant departed.  Raises Stopped,
+        """Pause, or reduce the exploration, if the promise was withdrawn or the plant has changed.  Raises Stopped,
         Halted.
         """
         if self._is_new(Word.PROMISE_WITHDRAWN):

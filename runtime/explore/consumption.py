@@ -1,4 +1,4 @@
-"""Consumption of the rig's motion per tick, from the applied commands and the measurements."""
+"""Budget that the rig's motion uses in each tick, from the applied commands and the measurements."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class TemperatureLimit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Budgets of exploration and all other motion of the rig."""
+    """Limits on exploration and all other motion of the rig."""
 
     warn: Share = 0.8
     """Fraction of a budget above which the amplitude is reduced, down to 0 when the budget is spent."""
@@ -254,7 +254,7 @@ class EpsilonGreedy(ScheduledNoise, frozen=True, forbid_unknown_fields=True, kw_
         """Report a rig with more than one actuator."""
         if len(rig.actuators) != 1:
             actual = f"rig '{rig.name}' has {len(rig.actuators)}"
-            yield "process", f"random levels need a rig with one actuator, {actual}; use process: ou"
+            yield "process", f"random levels need a rig with one actuator, but {actual}; use process: ou"
 
 
 class NoExploration(ExplorationProcess, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="none"):

@@ -197,7 +197,7 @@ class StepMessages:
 
     @property
     def file(self) -> File:
-        """Its .proto file."""
+        """The .proto file that declares the messages."""
         types = {"Stages": "fixed64", "SensorCounts": "sfixed32", "ActionCounts": "sfixed32"}
         nested: list[Message] = []
         for group, names in self._names.items():

@@ -28,9 +28,9 @@ class Synthetic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     states: Share = 0.0
-    """Fraction of the memory with a redrawn state; its actions are the policy's, exploration included."""
+    """Fraction of the memory whose states are redrawn; the actions are the policy's, exploration included."""
     actions: Share = 0.0
-    """Fraction of the memory with a redrawn action."""
+    """Fraction of the memory whose actions are redrawn."""
     refresh: Share = 1.0
     """Probability that a synthetic experience is overwritten when its slot is due; otherwise it remains."""
 
@@ -65,8 +65,8 @@ class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     capacity_bytes: int | None = None
     """Memory in bytes, including the keeper's structures; replaces ``capacity``."""
     write_probability: PositiveShare = 1.0
-    """Probability that an experience is offered to the memory ([DE] of de Bruin et al. 2018, §6.4: 50 Hz over
-    the rate)."""
+    """Probability that an experience is offered to the memory ([DE] of de Bruin et al. 2018, §6.4: 50 Hz
+    divided by the rate)."""
     synthetic: Synthetic | None = None
     intervened: Literal["keep", "drop"] | Weighted = "keep"
     """Experiences in which the shield acted: kept, excluded from the memory, or kept with this weight in the critic's

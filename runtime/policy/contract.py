@@ -133,14 +133,14 @@ def decode_contract(text: str | bytes) -> PolicyContract:
 def contract_mismatch(offered: PolicyContract, required: PolicyContract) -> str | None:
     """Describe the first difference that makes a policy unsuitable for a rig, with both values; None if suitable."""
     if offered.format not in FORMATS:
-        return f"format is {offered.format}; supported are {FORMATS}"
+        return f"format is {offered.format}; supported: {FORMATS}"
     for field in ("rig", "normalisation"):
         a, b = getattr(offered, field), getattr(required, field)
         if a != b:
             return f"{field} is {a!r}; the rig has {b!r}"
     behaviour = offered.behaviour
     if behaviour not in BEHAVIOURS:
-        return f"behaviour is {behaviour!r}; known are {', '.join(BEHAVIOURS)}"
+        return f"behaviour is {behaviour!r}; known: {', '.join(BEHAVIOURS)}"
     if offered.stochastic and offered.format == 1:
         return f"behaviour is {behaviour!r}, which needs format 2"
     if offered.stochastic and not required.stochastic:

@@ -33,7 +33,7 @@ def check_operators(model: OnnxModel) -> None:
     """Raise ModelRefused (``operators``) unless all operators are allowed and of a supported operator set."""
     opset = model.opsets.get("")
     if opset is None or opset not in OPSETS:
-        raise ModelRefused("operators", f"operator set {opset}; allowed are {OPSETS.start} to {OPSETS.stop - 1}")
+        raise ModelRefused("operators", f"operator set {opset}; allowed: {OPSETS.start} to {OPSETS.stop - 1}")
     for node in model.nodes:
         check_operator(node, opset)
 

@@ -180,7 +180,7 @@ def _read_tensor(fields: Fields) -> tuple[str, Array]:
     data_type = fields.number(2)
     dtype = DTYPES.get(data_type)
     if dtype is None:
-        raise format_refusal(f"tensor {name!r} has element type {data_type}; allowed are {sorted(DTYPES)}")
+        raise format_refusal(f"tensor {name!r} has element type {data_type}; allowed: {sorted(DTYPES)}")
     if len(dims) > MAX_RANK or any(d < 1 for d in dims):
         raise format_refusal(f"tensor {name!r} has dimensions {dims[: MAX_RANK + 1]}")
     count = 1
@@ -265,9 +265,7 @@ def read_model(data: bytes) -> OnnxModel:
     model = decode(data, _MODEL)
     ir_version = model.number(1)
     if ir_version not in IR_VERSIONS:
-        raise format_refusal(
-            f"ONNX IR version {ir_version}; supported are {IR_VERSIONS.start} to {IR_VERSIONS.stop - 1}"
-        )
+        raise format_refusal(f"ONNX IR version {ir_version}; supported: {IR_VERSIONS.start} to {IR_VERSIONS.stop - 1}")
     opsets: dict[str, int] = {}
     for fields in model.messages.get(8, []):
         domain = fields.text(1)

@@ -98,5 +98,5 @@ def infer_result(node: Node, inputs: tuple[Value | None, ...]) -> Result:
     call = Call(node, inputs)
     result = OPERATORS[node.op_type].rule(call)
     if any(len(s) > MAX_RANK or 0 in s for s in result.shapes):
-        raise call.refusal(f"computes {list(result.shapes)}; allowed are up to {MAX_RANK} dimensions above 0")
+        raise call.refusal(f"computes {list(result.shapes)}; at most {MAX_RANK} dimensions, all above 0, are allowed")
     return result

@@ -84,12 +84,13 @@ def probe(session: PolicySession, probes: npt.NDArray[np.float32], required: Pol
     return probe_outputs
 
 
-class NativeEvaluation(NamedTuple):
-    """Session that evaluates a policy in the C library, if its outputs agree with onnxruntime's."""
+class NativeVerification(NamedTuple):
+    """Result of comparing the C library's evaluation of a policy with onnxruntime's."""
 
     session: PolicySession | None
+    """Session that evaluates the policy in the C library; None if it cannot, or if the two disagree."""
     warning: str = ""
-    """Description of a disagreement, or empty."""
+    """Description of a disagreement; empty if there is none."""
 
 
 def verify_native(
@@ -98,7 +99,7 @@ def verify_native(
     expected: Sequence[ProbeOutputs],
     probes: npt.NDArray[np.float32],
     required: PolicyContract,
-) -> NativeEvaluation:
+) -> NativeVerification:
     """Compare the C library's evaluation of a policy with onnxruntime's at all probe states.
 
     ``parsed_model``: the session's model; ``expected``: result of ``probe`` for the same states.
@@ -106,7 +107,7 @@ def verify_native(
     try:
         native_session = PolicySession(session.model, native=True, parsed_model=parsed_model)
     except ModelRefused:
-        return NativeEvaluation(None)
+        return NativeVerification(None)
     half_range = Normalisation.from_signals(required.actions).half_range
     for response in expected:
         for port, values in _probe_outputs(
@@ -118,8 +119,8 @@ def verify_native(
                 description = (
                     f"the C library's {port!r} differs by {deviation:.2g}, more than rounding ({NATIVE_TOLERANCE:g})"
                 )
-                return NativeEvaluation(None, f"evaluated by onnxruntime, because {description}")
-    return NativeEvaluation(native_session)
+                return NativeVerification(None, f"evaluated by onnxruntime, because {description}")
+    return NativeVerification(native_session)
 
 
 def _probe_sequence(session: PolicySession, probes: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -216,6 +217,6 @@ def _check_actions(outputs: npt.NDArray[np.float32], probes: npt.NDArray[np.floa
         limit = expected.actions[int(column)]
         raise ModelRefused(
             "bounds",
-            f"{describe_action(int(row), int(column))}; allowed is [{limit.low:.6g}, {limit.high:.6g}] {limit.unit}; "
+            f"{describe_action(int(row), int(column))}; allowed: [{limit.low:.6g}, {limit.high:.6g}] {limit.unit}; "
             f"{int((excess > 0).sum())} of {outputs.size} outputs are outside (squash or clip them in the graph)",
         )

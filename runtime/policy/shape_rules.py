@@ -118,7 +118,7 @@ def cast(call: Call) -> Result:
     """Convert numbers to a float type."""
     value, to = call.optional(0), call.integer("to", 0)
     if value is None or to not in FLOATS:
-        raise call.refusal(f"cannot cast to element type {to}; allowed are {sorted(FLOATS)}")
+        raise call.refusal(f"cannot cast to element type {to}; allowed: {sorted(FLOATS)}")
     return Result(to, (value.shape,), math.prod(value.shape))
 
 

@@ -48,7 +48,7 @@ class Start(NamedTuple):
     """Loop and run that a replay process serves."""
 
     session_id: int
-    """Number of the loop's session, which also identifies its ring."""
+    """Id of the loop's session, which also identifies its ring."""
     took_over: bool
     """Whether another replay process has served the same loop before."""
     run: str = ""

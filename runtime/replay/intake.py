@@ -36,7 +36,7 @@ class RingPosition(NamedTuple):
 
 
 def find_ring_position(ring_tail: int, session_id: int, restored: Mapping[str, int] | None) -> RingPosition:
-    """Find the starting position, from the number of the loop's session and the checkpoint's counts (None: none)."""
+    """Find the starting position, from the loop's session id and the checkpoint's counts (None: no checkpoint)."""
     first_unread = restored["taken"] if restored is not None and restored.get("life") == session_id else 0
     return RingPosition(max(first_unread, ring_tail), max(0, ring_tail - first_unread))
 

@@ -23,7 +23,7 @@ EXPERIENCES: Final = "start/experiences.npz"
 NETWORKS: Final = "start/learner.npz"
 """Paths of both files in a run folder."""
 FIRST_EPISODE: Final = 1 << 30
-"""Number of the first episode of the initial experiences, higher than that of any episode of a run."""
+"""Number of the first episode of the initial experiences, higher than any episode number of a run."""
 
 
 def digest(arrays: Mapping[str, NDArray[Any]]) -> str:

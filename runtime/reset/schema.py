@@ -173,7 +173,7 @@ def reset_problems(reset: Reset, start: Mapping[str, float], rig: Rig) -> list[t
     for name in reset.within:
         problems += name_problems(f"within.{name}", name, observations, "observation", rig)
         if name not in start:
-            problems.append((f"within.{name}", "the task's start has no value for it"))
+            problems.append((f"within.{name}", f"the task's start has no '{name}'"))
     if not reset.within:
         problems.append(("within", "expected at least one observation, to recognise the start"))
     for name, (low, high) in reset.limits.items():

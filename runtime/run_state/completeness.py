@@ -1,4 +1,4 @@
-"""Completeness of a run's data over all its sessions, checked at the end of the run.
+"""Completeness of a run's data across all its sessions, checked at the end of the run.
 
 * *Rows*: ``episodes.csv`` has one row for each training and evaluation episode that the loop closed, in order.
 * *Experiences*: every step record that the loop wrote was read, and the memory on disk covers it.

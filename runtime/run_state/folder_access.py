@@ -36,7 +36,7 @@ def check_path(folder: Path) -> None:
         except FileNotFoundError:
             return
         if stat.S_ISLNK(status.st_mode) and status.st_uid not in _trusted_owners():
-            raise UnsafeFolder(path, f"is a link of {_user_name(status.st_uid)}; name its target instead")
+            raise UnsafeFolder(path, f"is a link owned by {_user_name(status.st_uid)}; name its target instead")
         if _is_world_writable(status.st_mode) and not status.st_mode & stat.S_ISVTX:
             raise UnsafeFolder(path, "is writable by every user of this machine; use another folder, or chmod o-w it")
 

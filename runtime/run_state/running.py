@@ -98,7 +98,7 @@ class RemoteControl:
         self._board[Word.RESUME_OUTSIDE] += 1
 
     def report_departure(self) -> None:
-        """Report that the rig's plant has left the identification that the run began with."""
+        """Report that the rig's plant no longer matches the identification that the run began with."""
         self._board[Word.PLANT_DEPARTED] = 1
 
     @property

@@ -1,4 +1,4 @@
-"""File of a sampled barrier: a table over states and commands, and the basis and test of its computation.
+"""File of a sampled barrier: a table over states and commands, and how it was computed and tested.
 
 The first line is a JSON object (:class:`Header`); little-endian float32 numbers follow, in the order of the axes.
 """

@@ -52,7 +52,7 @@ class Limits(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=
     envelope: dict[str, Envelope] = {}
     """Bounds by observation; the fallback acts outside any of them."""
     predicted: Predicted | None = None
-    """Plants for which every command must lead to states where the fallback can keep the velocity's envelope."""
+    """Plants for which every command must lead to states where the fallback can keep the velocity in its envelope."""
     fallback: Fallback = SafeOutput()
     """Controller that acts when a rule rejects the policy's action."""
     unguarded: bool | msgspec.UnsetType = msgspec.UNSET
@@ -60,8 +60,9 @@ class Limits(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=
     fallback_dwell_s: Quantity = 0.1
     """Minimum duration of the fallback."""
     on_withdrawn: Literal["pause", "reduce"] | msgspec.UnsetType = msgspec.UNSET
-    """Reaction to a withdrawn promise, or to a plant that has left its identification (``--sharpen``): ``pause`` until
-    a person re-arms (default on a port), or ``reduce`` exploration to a tenth; unset with a twin: no reaction."""
+    """Reaction to a withdrawn promise, or to a plant that no longer matches its identification (``--sharpen``):
+    ``pause`` until a person re-arms (default on a port), or ``reduce`` exploration to a tenth; unset with a twin: no
+    reaction."""
 
     def count_ranges(self, rig: Rig) -> tuple[tuple[int, int], ...]:
         """Return the lowest and highest command of each actuator within its range, in counts."""

@@ -224,7 +224,7 @@ def _table_problem(box: MagmanBox, rig: Rig) -> str | None:
 
 
 def hold_problem(hold: Hold, box: MagmanBox, context: PredictionContext) -> str | None:
-    """Return why holding at a magnet would not keep the envelope; None if it does.
+    """Return why holding at a magnet would not keep the velocity in its envelope; None if it would.
 
     A coil is switched on only below ``brake_below``, and may then remain on indefinitely.
     """
@@ -241,9 +241,13 @@ def hold_problem(hold: Hold, box: MagmanBox, context: PredictionContext) -> str 
     max_speed = math.hypot(hold.brake_below + error, math.sqrt(2.0 * depth))
     if max_speed <= limit:
         return None
+    max_brake_below = math.sqrt(max(0.0, limit**2 - 2.0 * depth)) - error
+    remedy = f"lower brake_below to {1e-3 * math.floor(1e3 * max_brake_below):g} m/s or less"
+    if max_brake_below < 1e-3:
+        remedy = "widen the envelope, or limit the currents (limits.range)"
     return (
         f"a coil switched on at {hold.brake_below:g} m/s may accelerate the body to {max_speed:.3g} m/s, but the "
-        f"envelope allows {limit:g} m/s"
+        f"envelope allows {limit:g} m/s: {remedy}"
     )
 
 

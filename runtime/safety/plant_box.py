@@ -96,7 +96,7 @@ class PlantBox(Protocol):
         """Lumped parameters by name."""
 
     def findings(self, context: PredictionContext) -> Iterator[Finding]:
-        """List the problems that prevent a prediction, by paths below ``limits``."""
+        """List the problems that prevent a prediction, by their paths under ``limits``."""
 
     def prediction(self, context: PredictionContext) -> Prediction:
         """Build the prediction; raises ValueError if no guarantee is possible."""

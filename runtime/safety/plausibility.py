@@ -138,7 +138,7 @@ def _estimate_findings(context: PredictionContext, box: PlantBox | None) -> Iter
             if configured < required:
                 message = (
                     f"'{name}' lags {lag:.3g} s while frames are lost: these plants change it by up to {required:.3g} "
-                    f"{o.unit} meanwhile"
+                    f"{o.unit} in that time"
                 )
                 yield (
                     ("limits", "predicted", "sensor_error", name),

@@ -35,11 +35,11 @@ class SampledBox(
     """Plants drawn from intervals of a plant's parameters; all envelopes of the limits are guaranteed together."""
 
     table: str
-    """File of the barrier, next to the configuration; `onrig safety CONFIG --barrier` computes it."""
+    """File of the barrier, next to the configuration, as computed by `onrig safety CONFIG --barrier`."""
     place: str
     """Observation of a position or angle, for plots."""
     velocity: str
-    """Its rate."""
+    """Observation of the rate of ``place``."""
     uncertainty: dict[str, Interval]
     """[low, high] of each uncertain parameter of the plant; the other parameters have the values in ``plant``."""
     plant: dict[str, object] | UnsetType = UNSET
@@ -90,7 +90,7 @@ class SampledBox(
             counts = f"{len(names)} observations and {len(actuators)} actuators"
             yield (
                 (section,),
-                f"a table has at most {MAX_STATES} states and {MAX_COMMANDS} commands, this rig has {counts}",
+                f"a table has at most {MAX_STATES} states and {MAX_COMMANDS} commands; this rig has {counts}",
             )
         if not context.envelope:
             yield (section,), "expected an envelope to guarantee (limits.envelope)"

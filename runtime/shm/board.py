@@ -74,7 +74,7 @@ class Word(enum.IntEnum):
     PROMISE_WITHDRAWN = 24
     """replay: 1 once the rig's own data have contradicted the shield's promise."""
     PLANT_DEPARTED = 25
-    """``onrig run --sharpen`` or ``onrig identify RUN --sharpen``: 1 once the plant has left its identification."""
+    """``onrig run --sharpen`` or ``onrig identify RUN --sharpen``: 1 once the plant contradicts its identification."""
 
     SESSION_ID = 30
     """supervisor: a random number that identifies this session of the run, and its ring."""

@@ -115,13 +115,13 @@ def _event_text(kind: str, fields: Fields) -> EventText | None:
         case "promise_withdrawn":
             fraction, claimed = (100 * float(str(fields.get(key) or 0)) for key in ("share", "claimed"))
             in_episodes = f"in {fields.get('episodes')} of the last {fields.get('of')} episodes"
-            steps = f"more than {claimed:.2g} % of the steps {in_episodes}"
-            evidence = f"{steps} fit none of its plants, {fraction:.2g} % in the last"
+            steps = f"{in_episodes} more than {claimed:.2g} % of the steps"
+            evidence = f"{steps} fit none of its plants ({fraction:.2g} % in the last one)"
             return EventText("safety", "bad", f"the promise '{fields.get('promise')}' is withdrawn: {evidence}")
         case "policy_refused":
             # A policy refused early has no number.
             return EventText(
-                "policy", "warn", f"{f'policy {policy}' if policy else 'a policy'} refused at {_reason(fields)}"
+                "policy", "warn", f"{f'policy {policy}' if policy else 'a policy'} refused: {_reason(fields)}"
             )
         case "policy_rolled_back":
             return EventText("policy", "bad", f"policy {policy} rolled back: {_reason(fields)}")

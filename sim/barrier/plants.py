@@ -22,7 +22,7 @@ from onrig.sim.plants.registry import AnyPlant
 
 _ROUNDING: Final = 1e-9
 _MAX_RATE: Final = 0.1
-"""Largest upper bound on the rate of breaches in a table's test with which the table may guard a run."""
+"""Maximum upper bound on the breach rate in a table's test for the table to guard a run."""
 _LOSS_PROBABILITIES: Final = (0.0, 0.1, 0.5)
 """Probabilities of a lost frame, one per plant."""
 _PATTERN_PERIODS: Final = 64
@@ -84,7 +84,7 @@ def _build_plant(description: Any) -> Any:
 
 
 def plant_problems(config: RunConfig, box: SampledBox) -> Iterator[tuple[str, str]]:
-    """List (field below ``limits.predicted``, message) for a plant that a table cannot cover."""
+    """List (field under ``limits.predicted``, message) for a plant that a table cannot cover."""
     try:
         plant = nominal_plant(config, box)
     except ValueError as error:
@@ -101,7 +101,7 @@ def plant_problems(config: RunConfig, box: SampledBox) -> Iterator[tuple[str, st
     if "backlash" in box.uncertainty or plant.backlash:
         yield "uncertainty", "a table cannot cover backlash, because no state shows it"
     if "delay_s" in box.uncertainty:
-        yield "uncertainty", "a table covers delays from 0 to plant_delay_us: state the largest one there, not delay_s"
+        yield "uncertainty", "a table covers delays from 0 to plant_delay_us: set the largest delay there, not delay_s"
     if box.plant is not msgspec.UNSET and (message := uncovered_delay(plant, box)):
         yield "plant", f"the plant {message}"
     for name, ends in box.uncertainty.items():
@@ -210,7 +210,7 @@ def _digest(part: Any) -> str:
 
 
 def table_problems(config: RunConfig, box: SampledBox) -> Iterator[tuple[str, str]]:
-    """List (field below ``limits.predicted``, message) for a table that is missing, untested or out of date."""
+    """List (field under ``limits.predicted``, message) for a table that is missing, untested or out of date."""
     try:
         header = box.barrier().header
     except ValueError as error:
@@ -219,11 +219,11 @@ def table_problems(config: RunConfig, box: SampledBox) -> Iterator[tuple[str, st
     expected_digests = made_for(config, box)
     changed_parts = [name for name in expected_digests if header.made_for.get(name) != expected_digests[name]]
     if changed_parts:
-        mismatch = f"'{box.table}' was computed for another {', '.join(changed_parts)}"
+        mismatch = f"'{box.table}' was computed for a different {', '.join(changed_parts)}"
         yield "table", f"{mismatch}: compute it again with `onrig safety CONFIG --barrier`"
     elif header.tested is None:
         yield "table", f"'{box.table}' was not tested: compute it again with `onrig safety CONFIG --barrier`"
     elif header.tested.rate > _MAX_RATE:
         counts = f"{header.tested.breaches} of {header.tested.plants} hostile episodes breached '{box.table}'"
-        remedy = "test it on more (--tests), widen the envelope, or state less uncertainty"
+        remedy = "test more episodes (--tests), widen the envelope, or state less uncertainty"
         yield "table", f"{counts}: at most {_MAX_RATE:.0%} is accepted, at the test's confidence; {remedy}"

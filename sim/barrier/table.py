@@ -1,8 +1,8 @@
 """Computation of a sampled barrier over a grid of states and commands.
 
 The margin of a state and a command is the smallest over all drawn plants and two continuations.  Either the command
-acts for a period, or for as many periods as frames may be lost, followed by the fallback.  Or the device switches to
-its safe output, now or at any later time under the fallback: at once (a stop, an e-stop, the end of an episode), or
+acts for a period, or for as many periods as frames may be lost, followed by the fallback; or the device switches to its
+safe output, now or at any later time under the fallback: at once (a stop, an e-stop, the end of an episode), or
 after a loss of the host, when the last command is held for up to the lease and a period; the last command acts for the
 plant's delay.
 """
@@ -280,7 +280,7 @@ def compute(
         raise ValueError("no state is safe: widen the envelope, shorten the lease, or state less uncertainty")
     slack = _slack(job, Grid((*states, *commands), values), rng)
     if not (values > slack).any():
-        raise ValueError(f"too few nodes (slack {slack:.2g}): set more of them (nodes)")
+        raise ValueError(f"too few nodes (slack {slack:.2g}): increase their number (nodes)")
     return Header(FORMAT, made_for(config, box), states, commands, plants, box.horizon_s, slack, seed), values
 
 

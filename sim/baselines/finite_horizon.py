@@ -135,7 +135,7 @@ def look_ahead(model: TaskModel, induction: Induction) -> Trajectory:
 def run(model: TaskModel, actions: Values) -> Trajectory:
     """Apply actions (T, m) from the task's start; raises ValueError unless there is one action per step."""
     if len(actions) != model.steps:
-        raise ValueError(f"needs one action for each of {model.steps} steps, got {len(actions)}")
+        raise ValueError(f"expected one action for each of {model.steps} steps, got {len(actions)}")
     states, total_reward = [model.start], 0.0
     for action in actions:
         next_states, reward = model.advance(states[-1][None], action[None])

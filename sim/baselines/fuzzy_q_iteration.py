@@ -73,7 +73,7 @@ class Partition(NamedTuple):
 def dense_axis(low: float, high: float, centre: float, nodes: int) -> Axis:
     """Nodes from low to high, densest at ``centre``, which is one of them; raises ValueError for fewer than 3 nodes."""
     if nodes < 3 or not low < centre < high:
-        raise ValueError(f"needs at least 3 nodes and a centre within the range, got {nodes}, {centre}")
+        raise ValueError(f"expected at least 3 nodes and a centre within the range, got {nodes}, {centre}")
     n_below = min(max(round((nodes - 1) * (centre - low) / (high - low)), 1), nodes - 2)
     lower_nodes = centre - (centre - low) * _ramp(n_below, SPREAD)[:0:-1]
     upper_nodes = centre + (high - centre) * _ramp(nodes - 1 - n_below, SPREAD)
@@ -83,7 +83,7 @@ def dense_axis(low: float, high: float, centre: float, nodes: int) -> Axis:
 def periodic_axis(centre: float, nodes: int) -> Axis:
     """Nodes of an angle in rad over one turn, densest at ``centre``; ``nodes`` is even, so that one lies opposite."""
     if nodes < 4 or nodes % 2:
-        raise ValueError(f"needs an even number of at least 4 nodes, got {nodes}")
+        raise ValueError(f"expected an even number of at least 4 nodes, got {nodes}")
     half_turn_nodes = math.pi * _ramp(nodes // 2, SPREAD_PERIODIC)
     return Axis(np.concatenate([centre - half_turn_nodes[:0:-1], centre + half_turn_nodes[:-1]]), 2.0 * math.pi)
 
@@ -177,7 +177,7 @@ def discrete_actions(model: TaskModel, levels: int) -> Values:
     matters and current costs nothing, intermediate combinations add little.
     """
     if levels < 3 or levels % 2 == 0:
-        raise ValueError(f"needs an odd number of at least 3 levels, got {levels}")
+        raise ValueError(f"expected an odd number of at least 3 levels, got {levels}")
     actuators = model.rig.actuators
     if len(actuators) == 1:
         a, s = actuators[0], np.linspace(-1.0, 1.0, levels)
@@ -199,7 +199,7 @@ def solve(model: TaskModel, grid: Grid, gamma: float = GAMMA, epsilon: float = E
     Raises ValueError if a step from a node gives a non-finite state.
     """
     if not (0.0 <= gamma < 1.0 and epsilon > 0.0):
-        raise ValueError(f"needs 0 <= gamma < 1 and a positive epsilon, got {gamma} and {epsilon}")
+        raise ValueError(f"expected 0 <= gamma < 1 and a positive epsilon, got {gamma} and {epsilon}")
     partition = partition_for(model, grid.nodes)
     actions = discrete_actions(model, grid.levels)
     backup = Backup(model, partition, actions, gamma)

@@ -1,7 +1,7 @@
 """Reference scores of a task on successively finer grids, cached on disk.
 
-They are those of the random controller, fuzzy Q-iteration with and without noise, the finite-horizon optimum, and, for
-any plant, a sampling controller.
+The scores are those of the random controller, of fuzzy Q-iteration with and without noise, of the finite-horizon
+optimum, and, for any plant, of a sampling controller.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _HORIZON_GRIDS_SEVERAL_ACTUATORS: Final = tuple(
 )
 _SAMPLES: Final[tuple[int, ...]] = (64, 128, 256, 512)
 _HORIZONS: Final = (15, 30, 75)
-"""Horizons (periods): a swing needs a long one, holding a position with few samples a short one."""
+"""Horizons (periods): long ones for swings, short ones for holding a position with few samples."""
 _UNBATCHED_EFFORTS: Final = tuple(Effort(s, h, 2) for s, h in ((24, 15), (32, 20), (64, 30), (128, 40)))
 """Efforts for plants that are simulated one at a time."""
 _SOURCES: Final = (
@@ -55,7 +55,7 @@ _SOURCES: Final = (
     "runtime/random_streams.py",
 )
 ATTEMPTS: Final = 8
-"""Number of episodes of the sampling controller with the same start and targets, of which the best counts."""
+"""Number of episodes of the sampling controller with the same start and targets; the best one counts."""
 _ATTEMPTS_PER_START: Final = 2
 _N_STARTS: Final = 8
 """Number of starts and targets if they vary between episodes."""
@@ -107,7 +107,7 @@ def efforts_for(model: TaskModel, fineness: Fineness) -> tuple[Effort, ...]:
 
 
 def cache_folder() -> Path:
-    """Cache folder: ``$XDG_CACHE_HOME/onrig/baselines``, by default below ``~/.cache``."""
+    """Cache folder: ``$XDG_CACHE_HOME/onrig/baselines``, by default under ``~/.cache``."""
     cache_root = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(cache_root) if os.path.isabs(cache_root) else Path.home() / ".cache") / "onrig" / "baselines"
 

@@ -1,4 +1,4 @@
-"""Task on its exact plant, batched over states and actions, for all baselines; and the random baseline."""
+"""Exact model of a task and its plant, batched over states and actions, for all baselines; also the random baseline."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Values = NDArray[np.float64]
 EPISODES: Final = 10_000
 """Number of episodes of the random controller."""
 _SEED: Final = 0
-"""Seed for the starts and targets: they are those of the evaluation episodes of a run with this seed."""
+"""Seed for the starts and targets, which equal those of the evaluation episodes of a run with this seed."""
 
 
 class Draws(NamedTuple):
@@ -139,7 +139,7 @@ def grid_problems(rig: Rig, task: Task, plant: Plant) -> list[str]:
     if are_starts_random(task.all_starts):
         problems.append("episodes of the task have different starts")
     if len(plant.state_names) != 2:
-        problems.append(f"grids have two states, but this plant has {len(plant.state_names)}")
+        problems.append(f"the grids cover two states, but this plant has {len(plant.state_names)}")
     wrapped_sensors = {s.name for s in rig.sensors if s.wrap}
     if len(rig.actuators) > 1 and wrapped_sensors.intersection(plant.state_names):
         problems.append("grids for several actuators do not support a wrapped angle")

@@ -53,7 +53,7 @@ class Interval(NamedTuple):
     def lies_within(self, low: float, high: float) -> bool:
         return low <= self.low and self.high <= high
 
-    def lies_beyond(self, low: float, high: float) -> bool:
+    def lies_outside(self, low: float, high: float) -> bool:
         return self.high < low or self.low > high
 
     def rescaled(self, factor: float) -> Interval:
@@ -269,11 +269,13 @@ def significant_errors(rig: Rig, pairs: Sequence[Pair], period_s: float) -> dict
         if overall is None:
             continue
         rate = overall.rate.rescaled(1.0 if overall.rate.value > 0 else -1.0)
-        if rate.lies_beyond(1.0 - _NEGLIGIBLE_SCALE_ERROR, 1.0 + _NEGLIGIBLE_SCALE_ERROR):
+        if rate.lies_outside(1.0 - _NEGLIGIBLE_SCALE_ERROR, 1.0 + _NEGLIGIBLE_SCALE_ERROR):
             errors[SCALE_PREFIX + name] = 1.0 / rate.value
-        if overall.lag_s.lies_beyond(-10 * _NEGLIGIBLE_SCALE_ERROR * period_s, 10 * _NEGLIGIBLE_SCALE_ERROR * period_s):
+        if overall.lag_s.lies_outside(
+            -10 * _NEGLIGIBLE_SCALE_ERROR * period_s, 10 * _NEGLIGIBLE_SCALE_ERROR * period_s
+        ):
             errors[LAG_PREFIX + name] = overall.lag_s.value
         half_range = sensor_half_range(rig, name) or 0.0
-        if overall.zero.lies_beyond(-_NEGLIGIBLE_SCALE_ERROR * half_range, _NEGLIGIBLE_SCALE_ERROR * half_range):
+        if overall.zero.lies_outside(-_NEGLIGIBLE_SCALE_ERROR * half_range, _NEGLIGIBLE_SCALE_ERROR * half_range):
             errors[ZERO_PREFIX + name] = overall.zero.value
     return errors

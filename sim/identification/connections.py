@@ -61,7 +61,7 @@ def find_connection(
         return ShootingResiduals(model, sigma, coordinates).solve(coordinates, is_free, _TOLERANCE, _MAX_EVALUATIONS)
 
     def fit_connection(signs: Signs, coordinates: Array) -> tuple[float, Signs, Array]:
-        """Fit all unknowns: without its dead band, a gently excited rig looks reversed."""
+        """Fit all unknowns: if the dead band is not fitted, a gently excited rig looks reversed."""
         complete_fit = fit(signs, coordinates, np.ones(len(unknowns), np.bool_))
         return complete_fit.cost * complete_fit.residuals.size, signs, complete_fit.coordinates
 

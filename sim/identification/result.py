@@ -285,9 +285,9 @@ def _undetermined(
     for p, is_free in zip(parameters, identification.is_free.tolist(), strict=True):
         if p.name in identification.held:
             partners = ", ".join(identification.held[p.name])
-            yield f"{p.name}: indistinguishable from {partners}; it remains {p.value:.6g}."
+            yield f"{p.name}: indistinguishable from {partners}; kept at {p.value:.6g}."
         elif not is_free:
-            yield f"{p.name}: the recorded signals do not depend on it; it remains {p.value:.6g}."
+            yield f"{p.name}: the recorded signals do not depend on it; kept at {p.value:.6g}."
         elif p.name in IMPERFECTIONS and p.name not in _significant_imperfections(identification):
             upper_bound = f"{p.high:.3g} {p.unit}".rstrip()
             yield f"{p.name}: not significantly different from 0; at most {upper_bound}. The twin omits it."
@@ -295,7 +295,7 @@ def _undetermined(
             yield f"{p.name}: between {p.low:.3g} and {p.high:.3g} {p.unit}; the excitation is insufficient."
     for name in plant.identifiable:
         if name not in [p.name for p in parameters]:
-            yield f"{name}: it is 0 in the configuration; give an initial value."
+            yield f"{name}: 0 in the configuration; set an initial value."
     scale = np.sqrt(np.diag(identification.joint.covariance))
     with np.errstate(invalid="ignore", divide="ignore"):
         correlation = identification.joint.covariance / np.outer(scale, scale)

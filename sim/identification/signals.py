@@ -26,7 +26,7 @@ _MAX_TOUCHED_WINDOWS: Final = 4
 
 _DEGREES: Final = 180.0 / np.pi
 _RATES: Final = (1.0 / (1.0 + GAIN_TOLERANCE), 1.0 / (1.0 - GAIN_TOLERANCE))
-"""Interval of rates of the position per unit of velocity that the gain's tolerance allows."""
+"""Rates of the position per unit of velocity that the gain's tolerance allows."""
 
 
 def signal_problems(rig: Rig, recording: Sequence[Stretch], pairs: Sequence[Pair]) -> list[str]:
@@ -115,7 +115,7 @@ def _pair_problems(rig: Rig, period_s: float, pair: Pair) -> Iterator[str]:
 def _timing_and_zero(rig: Rig, period_s: float, pair: Pair, overall: Agreement) -> Iterator[str]:
     position, velocity = rig.sensors[pair.position], rig.sensors[pair.velocity]
     lag = overall.lag_s.rescaled(1.0 / period_s)
-    if lag.lies_beyond(-LAG_TOLERANCE, LAG_TOLERANCE):
+    if lag.lies_outside(-LAG_TOLERANCE, LAG_TOLERANCE):
         yield (
             f"{velocity.name} lags {position.name} by {lag.value:.2f} periods ({lag.low:.2f} to {lag.high:.2f}; limit "
             f"{LAG_TOLERANCE:g}): sample both at the same time, or shorten the filter"
@@ -123,7 +123,7 @@ def _timing_and_zero(rig: Rig, period_s: float, pair: Pair, overall: Agreement) 
     max_zero = ZERO_TOLERANCE * (sensor_half_range(rig, velocity.name) or np.inf)
     zeros = [overall.zero, *(part.zero for part in pair.parts if part is not None)]
     worst_zero = max(zeros, key=lambda zero: max(zero.low, -zero.high))
-    if worst_zero.lies_beyond(-max_zero, max_zero):
+    if worst_zero.lies_outside(-max_zero, max_zero):
         yield (
             f"{velocity.name} reads {worst_zero.value:.3g} ({worst_zero.low:.3g} to {worst_zero.high:.3g}) "
             f"{velocity.unit} at rest (at most {max_zero:.3g}): calibrate its zero"
@@ -135,7 +135,7 @@ def _matches_rate(rate: Interval) -> bool | None:
     size = rate if rate.value > 0 else rate.rescaled(-1.0)
     if size.lies_within(*_RATES):
         return True
-    return False if size.lies_beyond(*_RATES) else None
+    return False if size.lies_outside(*_RATES) else None
 
 
 def _wrong_scale(position: str, velocity: str, rate: Interval) -> str:
@@ -154,6 +154,6 @@ def _changed_part(pair: Pair) -> tuple[int, Interval] | None:
     usual_part = next((part for part in pair.parts if part is not None and _matches_rate(part.rate)), pair.overall)
     sign = 1.0 if usual_part is None or usual_part.rate.value > 0 else -1.0
     for k, part in enumerate(pair.parts, 1):
-        if part is not None and part.rate.rescaled(sign).lies_beyond(*_RATES):
+        if part is not None and part.rate.rescaled(sign).lies_outside(*_RATES):
             return k, part.rate
     return None

@@ -41,7 +41,7 @@ class Linear(Plant, frozen=True, tag="linear"):
     B: tuple[tuple[Quantity, ...], ...]
     """One row per state: its rate of change per unit of each action."""
     velocities_of: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
-    """Velocity of each position, both states; default: as A implies (a row that is 1 at one state and 0 elsewhere)."""
+    """Velocity of each position, by state; default: as A implies (a row that is 1 at one state and 0 elsewhere)."""
     walls: dict[str, tuple[Quantity, Quantity]] | msgspec.UnsetType = msgspec.UNSET
     """Lowest and highest value of a state, at which its velocity also stops."""
     wrap: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
@@ -55,7 +55,9 @@ class Linear(Plant, frozen=True, tag="linear"):
                 raise ValueError(f"{field}: expected {len(self.states)} rows, one per state, got {len(rows)}")
             for name, row in zip(self.states, rows, strict=True):
                 if len(row) != len(columns):
-                    raise ValueError(f"{field}: expected {len(columns)} numbers, one per {of}, for {name}: {len(row)}")
+                    raise ValueError(
+                        f"{field}: expected {len(columns)} numbers, one per {of}, for {name}, got {len(row)}"
+                    )
         for field, names in (("states", self.states), ("actions", self.actions)):
             if not names or len(set(names)) < len(names):
                 raise ValueError(f"{field}: expected one or more distinct names, got {', '.join(names) or 'none'}")
@@ -150,7 +152,7 @@ class Linear(Plant, frozen=True, tag="linear"):
 
     @property
     def _entries(self) -> dict[str, tuple[str, int, int]]:
-        """Matrix, row and column of every physical entry by name: neither 0 nor part of a position's row."""
+        """Matrix, row and column of every physical entry, by name: those that are neither 0 nor in a position's row."""
         entries = {}
         for i, row in enumerate(self.states):
             if not self._is_rate(i):

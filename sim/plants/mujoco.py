@@ -48,13 +48,13 @@ class Mujoco(Plant, frozen=True, tag="mujoco"):
     """The rig's actuators in its order, if different from the model's; actuators that only the model has get 0."""
     wrap: tuple[str, ...] = ()
     """States that are angles in rad and wrap from pi to -pi."""
-    mass: Annotated[Positive, unit("of the model's")] = 1.0
+    mass: Annotated[Positive, unit("times the model's value")] = 1.0
     """Factor on all masses and moments of inertia."""
-    damping: Annotated[NotNegative, unit("of the model's")] = 1.0
+    damping: Annotated[NotNegative, unit("times the model's value")] = 1.0
     """Factor on the damping of all joints."""
-    friction: Annotated[NotNegative, unit("of the model's")] = 1.0
+    friction: Annotated[NotNegative, unit("times the model's value")] = 1.0
     """Factor on the dry friction of all joints."""
-    gain: Annotated[NotNegative, unit("of the model's")] = 1.0
+    gain: Annotated[NotNegative, unit("times the model's value")] = 1.0
     """Factor on the gain of all actuators."""
 
     batched: ClassVar[bool] = False
@@ -165,16 +165,21 @@ class Mujoco(Plant, frozen=True, tag="mujoco"):
         self, solver_function: Callable[..., Array], state: tuple[V, ...], action: tuple[V, ...], h: V | float
     ) -> Any:
         """Apply a function of the solver to a state, or to each of many in turn."""
-        at = [self._actuators.index(name) for name in self.action_names]
+        actuator_indices = [self._actuators.index(name) for name in self.action_names]
         factors = (self.mass, self.damping, self.friction, self.gain)
         if isinstance(state[0], float) and not any(isinstance(f, np.ndarray) for f in factors):
-            return tuple(solver_function(np.array([state]), np.array([action]), at, [h], [factors])[0].tolist())
+            states = solver_function(np.array([state]), np.array([action]), actuator_indices, [h], [factors])
+            return tuple(states[0].tolist())
         # Broadcast everything to one row per plant.
         columns = np.broadcast_arrays(*state, *action, h, *factors)
         rows = np.stack([x.ravel() for x in columns], axis=1)
         n, m = len(state), len(state) + len(action)
         found = solver_function(
-            rows[:, :n], rows[:, n:m], at, rows[:, m].tolist(), [tuple(row) for row in rows[:, m + 1 :].tolist()]
+            rows[:, :n],
+            rows[:, n:m],
+            actuator_indices,
+            rows[:, m].tolist(),
+            [tuple(row) for row in rows[:, m + 1 :].tolist()],
         )
         return tuple([np.ascontiguousarray(column).reshape(columns[0].shape) for column in found.T])
 
@@ -242,7 +247,8 @@ class _Solver:
             joint = m.joint(i)
             kind = kinds(int(joint.type[0]))
             if kind.name not in ("mjJNT_HINGE", "mjJNT_SLIDE"):
-                yield f"the joint '{joint.name}' is {kind.name.removeprefix('mjJNT_').lower()}: use hinges and slides"
+                kind_name = kind.name.removeprefix("mjJNT_").lower()
+                yield f"the joint '{joint.name}' is a {kind_name} joint: use hinges and slides"
             if not joint.name:
                 yield f"joint {i + 1} has no name"
         for i in range(m.nu):
@@ -289,20 +295,25 @@ class _Solver:
                 getattr(self.model, name)[:] = self._model_values[name] * factor
         self._mujoco.mj_setConst(self.model, self._data)
 
-    def _inputs(self, states: Array, actions: Array, at: list[int]) -> Array:
+    def _inputs(self, states: Array, actions: Array, actuator_indices: list[int]) -> Array:
         """Inputs of a step in the solver's order: time, positions, velocities, warm start, controls; a row each."""
         rows = np.zeros((len(states), 1 + states.shape[1] + self.model.nv + self.model.nu))
         rows[:, 1 : 1 + states.shape[1]] = states
-        rows[:, [i - self.model.nu for i in at]] = actions
+        rows[:, [i - self.model.nu for i in actuator_indices]] = actions
         return rows
 
     def rates(
-        self, states: Array, actions: Array, at: list[int], h_s: list[float], factors: list[tuple[float, ...]]
+        self,
+        states: Array,
+        actions: Array,
+        actuator_indices: list[int],
+        h_s: list[float],
+        factors: list[tuple[float, ...]],
     ) -> Array:
         """Velocities and accelerations (N, 2 n)."""
         mujoco, m, d = self._mujoco, self.model, self._data
         found = np.empty(states.shape)
-        for k, row in enumerate(self._inputs(states, actions, at)):
+        for k, row in enumerate(self._inputs(states, actions, actuator_indices)):
             self._scale(factors[k])
             mujoco.mj_setState(m, d, row, self._input_parts)
             mujoco.mj_forward(m, d)
@@ -310,12 +321,18 @@ class _Solver:
         return found
 
     def advance(
-        self, states: Array, actions: Array, at: list[int], h_s: list[float], factors: list[tuple[float, ...]]
+        self,
+        states: Array,
+        actions: Array,
+        actuator_indices: list[int],
+        h_s: list[float],
+        factors: list[tuple[float, ...]],
     ) -> Array:
         """States (N, 2 n) after ``h_s`` seconds each; NaN if the solver diverges."""
         m, d = self.model, self._data
         set_state, step, get_state = self._mujoco.mj_setState, self._mujoco.mj_step, self._mujoco.mj_getState
-        inputs, input_parts, state_parts = self._inputs(states, actions, at), self._input_parts, self._state_parts
+        inputs = self._inputs(states, actions, actuator_indices)
+        input_parts, state_parts = self._input_parts, self._state_parts
         found = np.array(states)
         for k, h in enumerate(h_s):
             if h <= 0.0:

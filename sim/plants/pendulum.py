@@ -139,7 +139,7 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
         return [hold_safe(rig, 2.0), gentle_chirp, medium_chirp, *swings, steps, full_chirp]
 
     def brief_excitations(self, rig: Rig, ranges: Ranges) -> list[Excitation]:
-        """A gentle chirp beyond a large dead band, strong ones, which determine the damping best, and a square wave."""
+        """A gentle chirp beyond a large dead band, strong chirps, which determine damping best, and a square wave."""
         gentle_chirp = chirp(rig, ranges, 0, 0.3, self._band_hz(0.5, 2.0), 4.0)
         full_chirp = chirp(rig, ranges, 0, 1.0, self._band_hz(0.2, 3.0), 4.0)
         return [
@@ -197,8 +197,8 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
 
         middle_level = (N_LEVELS - 1) // 2
         sides = (
-            (upper.coasting, lower.coasting, "the safe output keeps the envelope, without a host", "tab:brown", "-"),
-            (upper.fallback, lower.fallback, "full brake stays below that", "tab:purple", ":"),
+            (upper.coasting, lower.coasting, "safe output stays inside the envelope, without a host", "tab:brown", "-"),
+            (upper.fallback, lower.fallback, "full braking stays below that curve", "tab:purple", ":"),
             (upper.passing[-1], lower.passing[-1], "full voltage along the motion passes", "tab:blue", "-"),
             (upper.passing[middle_level], lower.passing[middle_level], "0 V passes", "tab:blue", ":"),
             (upper.passing[0], lower.passing[0], "full voltage against it passes", "tab:blue", "--"),

@@ -113,8 +113,8 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     """Field with the path of a file, relative to the configuration.  Such a plant also has a field ``sha256``, which is
     set to the file's digest when a configuration is read; files included by the file are not part of it."""
     template: ClassVar[str] = ""
-    """Folder next to the plant's module that ``onrig init`` copies (docs/extending.md); if unset, it generates files
-    from names, ``units`` and ``spans``."""
+    """Folder next to the plant's module that ``onrig init`` copies (docs/extending.md); if unset, ``onrig init``
+    generates files from names, ``units`` and ``spans``."""
 
     @property
     def state_names(self) -> tuple[str, ...]:

@@ -87,7 +87,7 @@ def serve(
                 line = Line.pty()
             else:
                 if folder is None:
-                    folder = create_folder()  # not below TMPDIR, because socket paths are limited in length
+                    folder = create_folder()  # not under TMPDIR, because socket paths are limited in length
                     resources.callback(remove_folder, folder)
                 line = SocketLine(folder / "device")
             if options.trace and folder is not None:

@@ -114,7 +114,7 @@ def _sample_problems(options: TwinOptions, sensors: Sequence[str]) -> Iterator[t
     """List problems that prevent a twin from drawing its samples."""
     samples = options.samples or {}
     if len({len(column) for column in samples.values()}) > 1:
-        yield "samples", "expected equally many values of each parameter, because they are drawn together"
+        yield "samples", "expected the same number of values for each parameter, because they are drawn together"
         return
     for name in samples:
         sensor = name.removeprefix(ZERO_PREFIX).removeprefix(NOISE_PREFIX)
@@ -136,7 +136,7 @@ def _sample_problems(options: TwinOptions, sensors: Sequence[str]) -> Iterator[t
 
 
 def twin_problems(options: TwinOptions, rig: Rig, start: Start) -> list[tuple[str, str]]:
-    """List problems that prevent a twin from simulating a rig, as (path below ``twin``, message) pairs."""
+    """List problems that prevent a twin from simulating a rig, as (path under ``twin``, message) pairs."""
     plant = options.plant
     problems = [
         (
@@ -216,15 +216,15 @@ def uncovered_latency(options: TwinOptions, box: PlantBox) -> Iterator[str]:
 
 
 def twin_advice(options: TwinOptions, max_command: float, period_us: int) -> Iterator[tuple[str, str]]:
-    """List (path below ``twin``, message) of imperfections that are possible but more often a mistake.
+    """List (path under ``twin``, message) of imperfections that are possible but more often a mistake.
 
     ``max_command``: largest command of any actuator, in its unit.
     """
     if options.latency_us > period_us:
-        message = f"a command acts at the next sample at the latest, {period_us} us: set longer delays in the plant"
+        message = f"a command acts within one period at the latest ({period_us} us): set longer delays in the plant"
         yield "latency_us", f"{message} (plant.delay_s)"
     if (options.plant.dead_band or 0.0) >= max_command:
-        yield "plant.dead_band", f"no command moves this plant, since the largest is {max_command:g}: reduce it"
+        yield "plant.dead_band", f"no command moves this plant, since the largest is {max_command:g}: reduce dead_band"
 
 
 def sensor_half_range(rig: Rig, sensor: str) -> float | None:

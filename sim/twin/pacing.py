@@ -1,7 +1,7 @@
 """Pacing of a twin: real time, scaled time or lockstep, with absolute deadlines, so that device time does not drift.
 
-On request it traces when each frame was due and when it was sent: device time stops while the twin's process is not
-scheduled, so its frames do not reveal delays.  The trace is a ring in shared memory; the twin writes it, and a
+On request, the loop traces when each frame was due and when it was sent: device time stops while the twin's process is
+not scheduled, so its frames do not reveal delays.  The trace is a ring in shared memory; the twin writes it, and a
 benchmark reads the entries of frames it has just received.
 """
 

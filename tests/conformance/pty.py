@@ -51,7 +51,7 @@ class OnPty:
         self.process.kill(signal.SIGRTMIN + 2)
 
     def hang_up(self, host: Host) -> Host:
-        """Close the line, leave it closed until the device must have read from it, and come back.
+        """Close the line, keep it closed until the device must have read from it, and reopen it.
 
         A device sees that its line is closed only while it is closed.  A device that has gone to sleep twice since has
         read in between; a host that reconnects at once may be faster every time if both share a CPU.
@@ -68,7 +68,7 @@ class OnPty:
             assert other.hello.boot_id != host.hello.boot_id
             other.close()
 
-    def test_a_disarmed_device_has_nothing_against_it(self, host: Host) -> None:
+    def test_a_disarmed_device_tolerates_a_closed_line(self, host: Host) -> None:
         host.begin(self.period_us, host.long_lease, arm=False)
         for _ in range(5):
             host.session.close()

@@ -23,7 +23,7 @@ class TestOnTcp(TwinOnPty, LockstepConformance):
     @contextlib.contextmanager
     def started(cls) -> Iterator[tuple[Process, str]]:
         with short_folder() as folder:
-            cls.kind = outside.verb_module("A device over TCP", folder).MyTcp
+            cls.kind = outside.import_example("A device over TCP", folder).MyTcp
         with super().started() as (process, path), outside.on_tcp(path) as port:
             yield process, str(port)
 

@@ -28,12 +28,12 @@ class Command(NamedTuple):
 
     @property
     def words(self) -> list[str]:
-        """Its words, as a shell splits them."""
+        """Words of the command, as a shell splits them."""
         return shlex.split(self.text)
 
     @property
     def name(self) -> str:
-        """Its location, for the name of a test."""
+        """Location of the command, for the name of a test."""
         return f"{self.page.relative_to(ROOT)}:{self.line} {self.text[:60]}"
 
 

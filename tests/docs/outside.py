@@ -28,14 +28,14 @@ KINDS: Final = {"lean": "lean", "tcp_line": "my_tcp", "bins": "bins"}
 
 
 def block(section: str, language: str) -> str:
-    """The one block of a language in the section of an example."""
+    """The only block of a language in the section of an example."""
     (text,) = re.findall(rf"^## {section}\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)
     (found,) = re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     return str(found)
 
 
 def write_files(folder: Path) -> None:
-    """Write the modules."""
+    """Write the modules of all examples."""
     for section, module in MODULES.items():
         (folder / f"{module}.py").write_text(block(section, "python"), encoding="utf-8")
 
@@ -57,7 +57,7 @@ def install(folder: Path) -> Path:
     return site
 
 
-def verb_module(section: str, folder: Path) -> ModuleType:
+def import_example(section: str, folder: Path) -> ModuleType:
     """Import an example in this process."""
     path = folder / f"{MODULES[section]}.py"
     path.write_text(block(section, "python"), encoding="utf-8")

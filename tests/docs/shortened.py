@@ -36,7 +36,7 @@ def shortened(arguments: list[str], before: Sequence[list[str]]) -> list[str] | 
         return None  # minutes of computing; tests/tools/advice runs small races
     if verb == "run":
         return _run(rest, before)
-    if verb == "experiment":  # hours of computing; tests/tools/experiments looks at all of them and runs small ones
+    if verb == "experiment":  # hours of computing; tests/tools/experiments checks all of them and runs small ones
         if rest[0] != _LOOKED_AT or "--only" in rest or any(words[0] == "experiment" for words in before):
             return None
         # One cell: every kind is timed.

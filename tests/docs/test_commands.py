@@ -84,7 +84,7 @@ def test_the_pages_have_commands() -> None:
 def test_commands_on_the_pages_exist(command: Command) -> None:
     ours = _ours(command)
     if ours is None:
-        assert command.words[0] in OTHERS, "a program that nobody has looked at"
+        assert command.words[0] in OTHERS, "an unknown third-party program"
         if command.words[0] == "make" and command.page.name == "README.md":  # on other pages it builds a kernel
             targets = (ROOT / "Makefile").read_text()
             assert re.search(rf"^{command.words[1]}:", targets, re.MULTILINE)

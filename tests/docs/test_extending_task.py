@@ -129,7 +129,7 @@ def test_a_tcp_run_resumes_after_a_kill_to_the_same_bits_as_a_pty_run(
 
 @pytest.mark.parametrize("how", ["package"], indirect=True)
 def test_settings_of_the_examples_are_documented_like_built_in_ones(how: str) -> None:
-    assert "Half the cost of hanging still." in onrig("settings", "task.reward")
+    assert "Half the cost of hanging down at rest." in onrig("settings", "task.reward")
     assert "Timeout of the connection." in onrig("settings", "device.transport")
     assert "In the unit of the observation." in onrig("settings", "task.inputs")
 

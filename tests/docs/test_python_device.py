@@ -73,7 +73,7 @@ def test_disarm_starts_the_driver_and_reports_one_that_does_not_start(tmp_path: 
     done = onrig(tmp_path, "/dev/none", "disarm", "run.yaml")
     assert done.returncode == 4
     assert "driver 'motor': the driver does not start: SerialException" in done.stderr
-    assert "lease" not in done.stderr, "which nothing keeps"
+    assert "lease" not in done.stderr, "without its driver, the device has no lease"
 
 
 def test_the_example_keeps_the_rules_that_a_busy_machine_cannot_break(tmp_path: Path, controller: Motor) -> None:

@@ -17,8 +17,8 @@ PAGES = sorted(
     for path in (*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md")))
     if path.name != "CHANGELOG.md"
 )
-PAPER_BY_NUMBER = re.compile(r"(?<!\d )(?<![\w.,#:\-/=])00[0-4](?=(?:'s)?(?: |$|[,.;:)](?:\s|$|§)))")
-"""A number that names a paper, which needs a list of papers; thousands and colours do not match."""
+NUMBERED_PAPER_REFERENCE = re.compile(r"(?<!\d )(?<![\w.,#:\-/=])00[0-4](?=(?:'s)?(?: |$|[,.;:)](?:\s|$|§)))")
+"""Reference to a paper by its number in a list; thousands and colours do not match."""
 PAGES_ELSEWHERE = re.compile(r"\b(?:METHODS|ARCHITECTURE|TRAPS|SEAMS|HOUSE|INTERFACE)\b")
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)(?:#[^)]*)?\)")
 NAMED_PATH = re.compile(
@@ -32,7 +32,9 @@ def texts() -> Iterator[Path]:
         yield from (path for path in (ROOT / folder).rglob("*") if path.suffix in TEXTS and path != Path(__file__))
 
 
-@pytest.mark.parametrize("pattern", [PAPER_BY_NUMBER, PAGES_ELSEWHERE], ids=["papers by number", "pages elsewhere"])
+@pytest.mark.parametrize(
+    "pattern", [NUMBERED_PAPER_REFERENCE, PAGES_ELSEWHERE], ids=["papers by number", "pages elsewhere"]
+)
 def test_no_text_refers_to_what_its_readers_cannot_see(pattern: re.Pattern[str]) -> None:
     found = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
@@ -68,4 +70,4 @@ def test_links_and_paths_on_a_page_exist(page: Path) -> None:
     ],
 )
 def test_paper_numbers_are_distinguished_from_other_numbers(line: str, refers: bool) -> None:
-    assert bool(PAPER_BY_NUMBER.search(line)) is refers
+    assert bool(NUMBERED_PAPER_REFERENCE.search(line)) is refers

@@ -59,7 +59,7 @@ def test_bodies_of_extreme_size_survive_the_wire(fill: bytes, size: int) -> None
 
 
 def test_a_body_too_long_for_a_frame_is_refused() -> None:
-    with pytest.raises(FrameTooLongError, match="250 bytes, at most 249"):
+    with pytest.raises(FrameTooLongError, match="250 bytes; at most 249"):
         encode_frame(bytes(MAX_BODY_BYTES + 1))
 
 

@@ -85,7 +85,7 @@ def test_a_resolver_that_never_answers_times_out(kind: type[Tcp | Udp], monkeypa
             threads.append(limit_s == 2.0)
 
     monkeypatch.setattr("onrig.hw.sockets.threading.Thread", Unanswered)
-    with pytest.raises(LinkError, match=r"rig\.example:7011: its name was not found within 2 s"):
+    with pytest.raises(LinkError, match=r"rig\.example:7011: name not resolved within 2 s"):
         kind(host="rig.example", port=7011).open()
     assert threads == [True, True]
 

@@ -31,7 +31,7 @@ def read_exactly(transport: DescriptorTransport, size: int) -> bytes:
     data = b""
     while len(data) < size:
         more = transport.read(SECOND_NS)
-        assert more, f"only {len(data)} of {size} bytes came"
+        assert more, f"only {len(data)} of {size} bytes arrived"
         data += more
     return data
 

@@ -151,7 +151,9 @@ def _estop(rig: WatchedRig) -> Outcome:
     rig.until(lambda: rig.is_driven_again(at), "the run to go on")
     code = rig.run.interrupt()
     rearmed = resumed_early == ExitCode.HARDWARE and released == ExitCode.OK and code == ExitCode.INTERRUPTED
-    return Outcome(safe_ms, True, rig.data_kept(before), rearmed, "refused while pressed, goes on by `onrig resume`")
+    return Outcome(
+        safe_ms, True, rig.data_kept(before), rearmed, "resume refused while pressed; continues after `onrig resume`"
+    )
 
 
 def _unplugged(rig: WatchedRig) -> Outcome:
@@ -165,7 +167,9 @@ def _unplugged(rig: WatchedRig) -> Outcome:
     rig.until(lambda: rig.resume() == ExitCode.OK, "the device to be reconnected")
     rig.until(lambda: rig.is_driven_again(at), "the run to go on")
     rearmed = resumed_early == ExitCode.CONFIGURATION and rig.run.interrupt() == ExitCode.INTERRUPTED
-    return Outcome(safe_ms, True, rig.data_kept(before), rearmed, "disarmed when it is back, goes on by `onrig resume`")
+    return Outcome(
+        safe_ms, True, rig.data_kept(before), rearmed, "disarmed once it is back, continues after `onrig resume`"
+    )
 
 
 def _contradicting(fault: FaultName, code: ExitCode, *, until_released: int = 0) -> Callable[[WatchedRig], Outcome]:
@@ -189,7 +193,7 @@ def _contradicting(fault: FaultName, code: ExitCode, *, until_released: int = 0)
         resumed = rig.resume()
         rig.until(lambda: rig.is_driven_again(at), "the run to go on")
         continues = resumed == ExitCode.OK and rig.run.interrupt() == ExitCode.INTERRUPTED
-        return Outcome(safe_ms, True, rig.data_kept(before), continues, "goes on by `onrig resume`")
+        return Outcome(safe_ms, True, rig.data_kept(before), continues, "continues after `onrig resume`")
 
     return attempt
 
@@ -314,21 +318,21 @@ CASES: Final = (
     Case(
         "learner gone",
         "restarted",
-        _unaffected(_restarted("learner"), _kill(LEARNER), note="loop goes on"),
+        _unaffected(_restarted("learner"), _kill(LEARNER), note="loop continues"),
         learner=True,
         unaffected=True,
     ),
     Case(
         "replay gone",
         "restarted",
-        _unaffected(_restarted("replay"), _kill(REPLAY), note="loop goes on"),
+        _unaffected(_restarted("replay"), _kill(REPLAY), note="loop continues"),
         unaffected=True,
     ),
     *(
         Case(
             f"{role} hangs",
             "killed, restarted",
-            _unaffected(_restarted(role), _kill(module, signal.SIGSTOP), note="loop goes on"),
+            _unaffected(_restarted(role), _kill(module, signal.SIGSTOP), note="loop continues"),
             learner=role == "learner",
             unaffected=True,
             settings=("supervision.hang_s=2",),
@@ -339,14 +343,14 @@ CASES: Final = (
         "wall clock jumps",
         "nothing to name",
         _unaffected(
-            lambda rig: not rig.faults(), lambda rig: rig.jump_clock(_JUMP_S, -_JUMP_S, 0.0), note="loop goes on"
+            lambda rig: not rig.faults(), lambda rig: rig.jump_clock(_JUMP_S, -_JUMP_S, 0.0), note="loop continues"
         ),
         unaffected=True,
     ),
     Case(
         "disk full",
         "a warning",
-        _unaffected(_warned, _fill_disk, note="loop goes on"),
+        _unaffected(_warned, _fill_disk, note="loop continues"),
         unaffected=True,
     ),
 )

@@ -70,7 +70,7 @@ def parser() -> VerbParser:
     """Build the argument parser."""
     p = parser_of(_NAME, __doc__, quick="two minutes instead of six: fewer and shorter rounds")
     p.add_argument(
-        "--strategy", action="store_true", help="also whole episodes of four strategies: minutes for all of them (long)"
+        "--strategy", action="store_true", help="also time complete episodes of four strategies (takes long)"
     )
     return p
 

@@ -79,9 +79,9 @@ def parser() -> VerbParser:
     p.add_argument("--out", type=Path, default=Path("runs/learning.csv"), metavar="FILE", help="default: %(default)s")
     p.add_argument("--seeds", type=int, default=10, metavar="N", help="pairs of trials (default: %(default)s)")
     p.add_argument(
-        "--case", action="append", default=[], metavar="TEXT", help=f"only cases with this in their name: {_named()}"
+        "--case", action="append", default=[], metavar="TEXT", help=f"only cases whose name contains TEXT: {_named()}"
     )
-    p.add_argument("--dry-run", action="store_true", help="say how much is left to do, run nothing")
+    p.add_argument("--dry-run", action="store_true", help="print the remaining work, run nothing")
     return p
 
 

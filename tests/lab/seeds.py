@@ -71,14 +71,14 @@ def parser() -> VerbParser:
     p.add_argument("config", metavar="CONFIG", help="a run, as for `onrig run`")
     add_overrides(p)
     p.add_argument("--out", type=Path, default=Path("runs/seeds.csv"), metavar="FILE", help="default: %(default)s")
-    p.add_argument("--seeds", type=int, default=10, metavar="N", help="how many (default: %(default)s)")
-    p.add_argument("--at-once", type=int, default=1, metavar="N", help="runs side by side (default: %(default)s)")
+    p.add_argument("--seeds", type=int, default=10, metavar="N", help="number of seeds (default: %(default)s)")
+    p.add_argument("--at-once", type=int, default=1, metavar="N", help="number of parallel runs (default: %(default)s)")
     p.add_argument(
         "--against",
         metavar="RUN",
-        help="another run of FILE, as one word ('CONFIG --set a.b=c'): also the differences from its seeds",
+        help="also compare with the seeds of another run in FILE, given as one word ('CONFIG --set a.b=c')",
     )
-    p.add_argument("--dry-run", action="store_true", help="say how much is left to do, run nothing")
+    p.add_argument("--dry-run", action="store_true", help="print the remaining work, run nothing")
     return p
 
 

@@ -112,7 +112,7 @@ def test_a_few_cases_of_each_part_pass(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.study
 def test_the_lockstep_part_compares_with_an_undisturbed_run(tmp_path: Path) -> None:
-    """It detects a difference: here the disturbed run has another seed than the reference."""
+    """A difference is detected: here the disturbed run has another seed than the reference."""
     other = ReferenceRun(1, REFERENCE_RUN.episodes)
     other._result = REFERENCE_RUN.result(tmp_path)
     found = run_piece(LockstepHits(other, 1, 1, 0, stop=False, max_stop_s=None), 0, tmp_path / "piece").findings

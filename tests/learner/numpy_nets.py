@@ -1,4 +1,4 @@
-"""Networks, gradients and Adam in float64 NumPy, and an update of TD3 and of SAC made of them: nothing of torch.
+"""Networks, gradients and Adam in float64 NumPy, and updates of TD3 and SAC built from them, without torch.
 
 Networks are plain vectors, layer by layer weights (in, out), then the bias (``onrig.learner.networks``).
 """

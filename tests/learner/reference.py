@@ -1,4 +1,4 @@
-"""Plain DDPG and DQN in autograd, from de Bruin et al. 2018 (§3.2, App. B), a reference for the hand-written ones."""
+"""Plain DDPG and DQN by autograd, after de Bruin et al. 2018 (§3.2, App. B): references for the hand-written ones."""
 
 from __future__ import annotations
 

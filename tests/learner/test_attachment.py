@@ -249,7 +249,7 @@ def test_another_version_and_another_rig_are_distinguished(rig: Rig, monkeypatch
     links += [Attachment(config, make_client(rig.end.endpoints[0]), "push") for config in (other, other_inputs)]
 
     def fail_to_attach() -> None:
-        with pytest.raises(LearnerMismatchError, match=r"have other inputs \(task.inputs\)"):
+        with pytest.raises(LearnerMismatchError, match=r"have different inputs \(task.inputs\)"):
             links[2].attach()
         with pytest.raises(LearnerMismatchError, match="connected rig, 'pendulum', differs from this"):
             links[1].attach()

@@ -68,7 +68,7 @@ class AlgorithmCase(NamedTuple):
     of 0.01)."""
     refer: dict[str, Any] | None = None
     algorithm: str = ""
-    """Its name, if there are several cases of it."""
+    """Name of the case, if the algorithm has several."""
 
 
 FAST_SETTINGS: Final[dict[str, Any]] = {"gamma": GAMMA, "reward_scale": 1.0}

@@ -155,7 +155,7 @@ def test_a_spread_requires_a_contract_with_a_behaviour() -> None:
 def test_layers_that_do_not_fit_the_contract_are_refused() -> None:
     layers = Ddpg(DdpgConfig(), 2, 1, [np.random.default_rng(0)]).actor_layers(0)
     for bad_layers, rig in ((layers, MAGMAN), (layers, UNIT), (layers[::-1], PENDULUM), ([], PENDULUM)):
-        with pytest.raises(ValueError, match="do not lead from"):
+        with pytest.raises(ValueError, match="do not map"):
             export_policy(bad_layers, _contract(rig))
 
 

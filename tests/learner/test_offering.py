@@ -51,7 +51,7 @@ def test_a_refused_policy_uses_no_number_and_is_reported(report_lines: list[str]
     offers, agent, _ = make_offering(Verdict(0, accepted=False, stage="bounds", reason="too much"))
     offers.offer(agent, "run", retries=True)
     assert (agent.newest_policy_id, offers.is_due) == (4, False)
-    assert report_lines == ["policy after 600 updates was refused at bounds: too much"]
+    assert report_lines == ["policy offered after 600 updates was refused by the bounds check: too much"]
 
 
 def test_a_policy_offered_too_soon_is_not_an_error_and_a_newer_one_is_offered_later(report_lines: list[str]) -> None:
@@ -87,7 +87,7 @@ def test_rulings_are_counted_and_bad_ones_are_reported(report_lines: list[str]) 
     assert report_lines == [
         "policy 3 was rolled back by the rig: slow",
         "policy 4 failed its probation: slow",
-        "policies on probation: 1 failed, 2 passed, 1 rolled back",
+        "results of the policies' probation: 1 failed, 2 passed, 1 rolled back",
     ]
 
 
@@ -98,7 +98,7 @@ class ScreeningStub:
 
     def failure(self, model: bytes) -> str:
         self.n_tested += 1
-        return "it scores too little"
+        return "score too low"
 
 
 def test_a_policy_that_fails_the_screening_is_not_offered_unless_five_before_it_failed(report_lines: list[str]) -> None:
@@ -108,7 +108,7 @@ def test_a_policy_that_fails_the_screening_is_not_offered_unless_five_before_it_
         offers.offer(agent, "run", retries=True)
         assert (agent.n_withheld, agent.updates_when_offered, offers.is_due) == (n_withheld, 600, False)
     assert offers._link.requests == []
-    assert report_lines == ["policy after 600 updates was not offered: it scores too little"] * 5
+    assert report_lines == ["policy withheld after 600 updates: score too low"] * 5
     offers.offer(agent, "run", retries=True)
     assert len(offers._link.requests) == 1
     assert (screening.n_tested, agent.n_withheld, agent.newest_policy_id) == (5, 0, 5)

@@ -58,7 +58,7 @@ def test_experiences_gathered_during_learning_wait_until_another_policy_takes_ov
     assert first_id == 0
     assert batch.observation[0, 0, :, 1].tolist() == [0, 1, 2, 3]
     assert batches.n_dropped == 0
-    gather(storage, 1, 2, range(2))  # still the same policy: together with the two before there are four
+    gather(storage, 1, 2, range(2))  # still the same policy: with the two left over, there are four
     ((batch, _),) = batches.take_complete()
     assert batch.observation[0, 0].tolist() == [[1, 4], [1, 5], [2, 0], [2, 1]]
     gather(storage, 1, 2, range(2, 4))
@@ -93,7 +93,7 @@ def test_actions_have_their_recorded_density_and_those_of_others_are_marked() ->
     assert batch.log_pi is not None
     log_density_at_mean = -math.log(2.0 * math.sqrt(2.0 * math.pi))
     np.testing.assert_allclose(batch.log_pi[0, 0, :2], [log_density_at_mean, log_density_at_mean - 0.125])
-    assert batch.deviates[0, 0].tolist() == [False, False, True, True]
+    assert batch.overridden[0, 0].tolist() == [False, False, True, True]
     assert batches.n_deviating == 2
 
 

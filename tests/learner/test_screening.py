@@ -40,7 +40,7 @@ def test_every_plant_needs_a_sufficient_score(config: RunConfig) -> None:
     assert len(n_beats) == 2, "a heartbeat for each plant"
     demanding = Screening(config, msgspec.structs.replace(PLANTS, min_scores=(-1.0, 2.0)), lambda: None)
     message = demanding.failure(constant_policy(config, 0.0))
-    assert message.startswith("it scores ")
+    assert message.startswith("score ")
     assert message.endswith(" on plant 2 of 2, but 2 is required")
 
 

@@ -79,27 +79,25 @@ def test_images_and_pixel_inputs_of_a_rig_require_each_other() -> None:
     assert problems(td3, *pixels, *pixels, cameras=(Camera("eye", 10, 7),)) == []
     (problem,) = problems(td3, *pixels, *pixels, cameras=(Camera("eye", 10, 7), Camera("ear", 7, 10)))
     assert problem == (
-        "learner.td3.images.size: expected images of 10 by 7 pixels, but those of camera 'ear' have 7 by 10: change "
-        "one of the two"
+        "learner.td3.images.size: expected images of 10 by 7 pixels, but camera 'ear' has 7 by 10 pixels: change one "
+        "of the two"
     )
     for signals, expected in (
-        (pixels, "24 inputs of pixels and 0 others"),
-        ((*pixels, *pixels, angle), "48 inputs of pixels and 1 others"),
-        ((angle,), "0 inputs of pixels and 1 others"),
+        (pixels, "24 pixel inputs and 0 others"),
+        ((*pixels, *pixels, angle), "48 pixel inputs and 1 others"),
+        ((angle,), "0 pixel inputs and 1 others"),
     ):
         (problem,) = problems(td3, *signals)
-        assert problem.startswith(
-            "learner.td3.images: images of 10 by 7 pixels in 2 frames are 48 inputs, but the task"
-        )
+        assert problem.startswith("learner.td3.images: 2 frames of 10 by 7 pixels need 48 inputs, but the task")
         assert expected in problem
     (problem,) = problems(VALID_SETTINGS, angle, *pixels)
     assert problem == (
-        "task.inputs: 24 inputs are pixels of a camera, which ddpg without images cannot learn from: select an "
-        "algorithm with images (rainbow, redq, sac, td3), or remove the camera from the inputs"
+        "task.inputs: 24 inputs are camera pixels, from which ddpg without images cannot learn: select an algorithm "
+        "that supports images (rainbow, redq, sac, td3), or remove the camera from the inputs"
     )
     (problem,) = problems(msgspec.structs.replace(td3, td3=Td3Config()), *pixels)
     assert problem.endswith(
-        "td3 without images cannot learn from: set learner.td3.images, or remove the camera from the inputs"
+        "td3 without images cannot learn: set learner.td3.images, or remove the camera from the inputs"
     )
     (problem,) = problems(td3, *pixels, *pixels, strategy="FIFO[NERS]")
     assert problem == (

@@ -118,7 +118,7 @@ def test_a_second_interrupt_ends_the_wait_for_a_hung_process(tmp_path: Path, pol
         control.wait()
         run.process.kill(signal.SIGINT)
         replay.wait()
-        assert run.ended() == ExitCode.INCOMPLETE, "what the replay process had not written is lost, and that is told"
+        assert run.ended() == ExitCode.INCOMPLETE, "unwritten data of the replay process are lost, and this is reported"
         assert run.leftover_paths() == []
         assert run.summary()["exit_reason"] == "interrupted"
 

@@ -66,7 +66,7 @@ def test_neither_claimed_ids_nor_junk_nor_a_flood_costs_the_run_data(tmp_path: P
     assert [int(row["episode"]) for row in run.rows()] == list(range(1, EPISODES + 1))
     assert list((run.folder / "buffer").glob("manifest-*.json"))
     ids = [verdict.policy_id for verdict in verdicts if verdict.accepted]
-    assert ids == list(range(2, len(ids) + 2)), "the file was the first one"
+    assert ids == list(range(2, len(ids) + 2)), "policy 1 was the file"
     counts = msgspec.convert(run.summary()["policies"], dict[str, int])
     assert counts["too_soon"] == sum(verdict.stage == RATE for verdict in verdicts) > OFFERS / 2
     assert counts["offered"] + counts["too_soon"] == OFFERS + 1

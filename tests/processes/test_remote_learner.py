@@ -73,7 +73,7 @@ def test_a_remote_learner_continues_after_a_disconnection_and_its_mirror_equals_
             wire.cut()
             run.until(lambda: wire.n_rejected >= 3, "it to try again")
             run.until_ticks(100)
-            assert run.word(Word.TICK) > ticks, "the loop goes on"
+            assert run.word(Word.TICK) > ticks, "the loop continues"
             wire.restore()
             run.until(lambda: run.word(Word.POLICY) >= last + 2, "its next policies to act")
             assert popen.poll() is None

@@ -57,7 +57,7 @@ def test_the_learner_attaches_to_the_new_memory_and_policy_ids_continue(tmp_path
         run.until(lambda: len(run.rows()) > 60, "the memory to be written over")
         observer = Observer(run)
         rows = observer.pull(0)
-        assert observer.mirror.storage.stored == 500, "who attaches receives the whole memory"
+        assert observer.mirror.storage.stored == 500, "a new learner receives the complete memory"
         assert rows.upto > 500
         run.process.kill(signal.SIGINT)
         observer.follow()

@@ -97,7 +97,7 @@ def follow_until_rollback(learner: Learner) -> bytes:
     learner.until_closed(2)
     bad_model = learner.model(BAD, learner.unprobed_state())
     verdict = learner.offer(BAD, bad_model)
-    assert (verdict.accepted, verdict.policy_id) == (True, BAD), "nothing that admission tries is near the fault"
+    assert (verdict.accepted, verdict.policy_id) == (True, BAD), "no probe state of admission is near the fault"
     learner.done(2)
     learner.until_closed(3)
     assert [(r.policy_id, r.verdict) for r in learner.rulings] == [(GOOD, "passed"), (BAD, "rolled_back")]

@@ -38,7 +38,7 @@ def test_a_share_of_the_memory_is_synthetic(tmp_path: Path) -> None:
     memory, _ = outcome(tmp_path / "run")
     synthetic = memory["synthetic"]
     assert isinstance(synthetic, int)
-    assert 80 <= synthetic <= 160, "of 300, 40 % are to be"
+    assert 80 <= synthetic <= 160, "40 % of 300 are expected"
 
 
 @pytest.mark.study

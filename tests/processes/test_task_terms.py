@@ -60,7 +60,7 @@ def write_run(folder: Path, task: dict[str, Any]) -> Path:
 
 
 @pytest.mark.usefixtures("no_plots")
-def test_the_task_is_checked_run_and_replayed_and_pays_by_its_formulas(tmp_path: Path) -> None:
+def test_the_task_is_checked_run_and_replayed_and_its_rewards_match_its_formulas(tmp_path: Path) -> None:
     path, folder = write_run(tmp_path, TASK), tmp_path / "run"
     for arguments in (("check", path), ("run", path, "--run-dir", folder)):
         done = onrig(*arguments)

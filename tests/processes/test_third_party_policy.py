@@ -16,7 +16,7 @@ def test_a_third_party_policy_drives_the_rig(tmp_path: Path) -> None:
     with Run(tmp_path / "run", "pendulum", *UNHURRIED, *settings, f"policy={path}") as run:
         assert run.ended() == ExitCode.OK
         assert run.leftover_paths() == []
-    assert {row["policy_id"] for row in run.rows()} == {"1"}, "the rig counts for itself"
+    assert {row["policy_id"] for row in run.rows()} == {"1"}, "the rig assigns its own numbers"
     assert [event["policy"] for event in run.events("policy_admitted")] == [1]
     assert [event["policy"] for event in run.events("policy_probation_passed")] == [1]
     counts = {"offered": 1, "admitted": 1, "refused": 0, "too_soon": 0, "rolled_back": 0, "active": 1}

@@ -65,7 +65,7 @@ def test_ones_own_link_is_followed(tmp_path: Path) -> None:
 def test_a_link_of_another_user_is_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "file")
     os.lchown(tmp_path / "link", 54_321, 54_321)
-    with pytest.raises(PermissionError, match="a link of another user"):
+    with pytest.raises(PermissionError, match="a link owned by another user"):
         replace_file(tmp_path / "link", b"1")
     assert not (tmp_path / "file").exists()
 
@@ -162,7 +162,7 @@ def test_existing_contents_are_not_returned_again(tmp_path: Path) -> None:
     assert tail.lines() == [b"after"]
 
 
-def test_an_endless_line_is_given_up(tmp_path: Path) -> None:
+def test_an_endless_line_is_abandoned(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"x" * (1 << 20) + b"y")
     tail = LineTail(path)

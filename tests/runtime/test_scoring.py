@@ -54,13 +54,13 @@ def test_a_step_not_lived_counts_as_the_reward_of_the_end_if_that_is_less_than_r
     }
     cut_off_reward = compile_cut_off_reward(task_with_terminations(**ends), RIG)
     assert cut_off_reward((0.0, 16.0)) == -500.0
-    assert cut_off_reward((3.1, 0.0)) == -163.51, "an end that pays more than living on as random is none to be feared"
+    assert cut_off_reward((3.1, 0.0)) == -163.51, "an end that pays more than random actions is not a penalty"
     assert cut_off_reward((3.1, 16.0)) == -450.0
     assert compile_cut_off_reward(task_with_terminations(lost=ends["lost"]), RIG)((0.0, 31.0)) == -163.51
     combined_reward = compile_cut_off_reward(task_with_terminations(-100.0, -150.0, **ends), RIG)
     assert combined_reward((0.0, 16.0)) == -750.0
     assert combined_reward((3.1, 0.0)) == -200.0
-    assert cut_off_reward((0.0, 15.0)) == -500.0, "where rounding hides which end it was, it is the worst"
+    assert cut_off_reward((0.0, 15.0)) == -500.0, "if rounding hides which end occurred, the worst one counts"
 
 
 def test_an_early_end_is_weighted_by_the_reward_of_the_best_end() -> None:

@@ -63,7 +63,7 @@ INVALID_STARTS = {
     ),
     "outside": (
         ["task.start={angle: 0, velocity: [-1, 16]}", "limits.predicted=null"],
-        "the start 16 lies outside the envelope, [-15, 15]: the fallback would begin every episode, at "
+        "the start 16 lies outside the envelope, [-15, 15]: every episode would begin in the fallback, at "
         "task.start.velocity",
     ),
     "too fast": (

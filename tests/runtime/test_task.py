@@ -49,7 +49,7 @@ def test_shipped_rigs_and_tasks_have_no_problems(rig_name: str, task_name: str) 
     assert task_problems(task, rig) == []
 
 
-def test_pendulum_reward_is_equation_9_of_000() -> None:
+def test_pendulum_reward_is_equation_9_of_de_bruin_et_al() -> None:
     reward = compile_reward(SWINGUP, PENDULUM)
     assert reward((math.pi, 0.0), (0.0,)) == 0.0
     assert reward((-math.pi, 0.0), (0.0,)) == 0.0

@@ -20,7 +20,7 @@ PAGE: Final = PAGES / "figures.md"
 _HEADER: Final = re.compile(
     r"^(?P<name>\S+): (?P<cells>\d+) cells, (?P<trials>\d+) trials each, (?P<length>\d+) ", re.MULTILINE
 )
-_UNFINISHED: Final = re.compile(r"^> Unfinished: (\d+) of \d+ trials", re.MULTILINE)
+_UNFINISHED: Final = re.compile(r"^> Incomplete: (\d+) of \d+ trials", re.MULTILINE)
 
 
 class Figure(NamedTuple):
@@ -63,7 +63,7 @@ PAPERS: Final[dict[str, tuple[Figure, ...]]] = {
         Figure("21", "exponent of PER", "figure-21"),
     ),
     "Oh et al. 2021 (NERS)": (
-        Figure("1", "transitions that a sampling chooses", note="an illustration; nothing is measured"),
+        Figure("1", "transitions chosen by each sampling strategy", note="an illustration; nothing is measured"),
         Figure(
             "3", "SAC and TD3, Pendulum*, LunarLander, BipedalWalker", "oh-2021-figure-3",
             ("oh-2021-figure-3-quick", "oh-2021-figure-3-lander-quick"),

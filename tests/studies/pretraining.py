@@ -54,7 +54,7 @@ IN_A_ROW: Final = 20
 SOON: Final = 10
 """Episodes after which a run must have noticed that its plant is not the identified one."""
 _OTHER_PART: Final = {"networks": ("selection", "seed_from"), "memory": ("learner", "start_from")}
-"""What a run does not begin with if it begins with this part of a pretraining alone."""
+"""Setting that is left out of a run that begins with only this part of a pretraining."""
 
 
 def draw_plant(config: RunConfig, seed: int) -> dict[str, Any]:

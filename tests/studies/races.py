@@ -1,9 +1,9 @@
 """Races on recorded trials of a grid that was run in full: ``python -m tests.studies.races OUT``.
 
 Every candidate of `onrig advise` for a short run of the pendulum has 64 trials on drawn plants. A repetition deals them
-into 32 pairs for the race, at a quarter of their cost, and 32 others for measuring the winner again: how far it is
-behind the best there, and whether its stated bounds contain its mean there. Finished trials in OUT are kept, so a
-stopped study continues.
+into 32 pairs for the race, at a quarter of their cost, and 32 others on which the winner is measured again: how far it
+is behind the best of them, and whether its stated bounds contain its mean on them. Finished trials in OUT are kept, so
+a stopped study continues.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def test_after_fifty_kills_a_run_ends_like_an_uninterrupted_one(tmp_path: Path) 
         kills += 1
         start = ["--resume", folder] if (folder / "config.yaml").exists() else start
     print(
-        f"\n{kills} kills, {told} resumes that came up; episodes run again: at most {max(lost)}, "
+        f"\n{kills} kills, {told} resumes that started; repeated episodes: at most {max(lost)}, "
         f"on average {statistics.mean(lost):.1f}"
     )
     assert kills == KILLS

@@ -287,7 +287,7 @@ def test_the_device_of_another_rig(tmp_path: Path) -> None:
     assert start_on_device(tmp_path, PtyDevice(load("magman"))) == (
         ExitCode.HARDWARE,
         "rig name: the device has magman, the configuration pendulum; connect the configured rig, or run the "
-        "configuration of this one",
+        "configuration of the connected one",
     )
 
 
@@ -301,7 +301,7 @@ def test_a_device_of_another_protocol_version(tmp_path: Path) -> None:
 def test_a_device_at_another_pace(tmp_path: Path) -> None:
     assert start_on_device(tmp_path, PtyDevice(load("pendulum"), time_scale=1.0)) == (
         ExitCode.HARDWARE,
-        "pace: the device has real time, the configuration lockstep; set device.pace to the device's",
+        "pace: the device has real time, the configuration lockstep; set device.pace to the device's pace",
     )
 
 
@@ -319,8 +319,8 @@ def test_limits_wider_than_the_devices(tmp_path: Path) -> None:
     tighter_rig = msgspec.structs.replace(config.rig, actuators=(msgspec.structs.replace(voltage, low=-2.0),))
     assert start_on_device(tmp_path, PtyDevice(msgspec.structs.replace(config, rig=tighter_rig))) == (
         ExitCode.CONFIGURATION,
-        "low limit of actuator 'voltage': the device has -2 V, the configuration -3 V; tighten the configuration's "
-        "limits to the device's",
+        "low limit of actuator 'voltage': the device has -2 V, the configuration -3 V; tighten the limits in "
+        "the configuration to those of the device",
     )
 
 
@@ -344,7 +344,7 @@ def test_an_invalid_initial_policy(name: str, tmp_path: Path) -> None:
     _, stage, reason = policies.BAD_POLICIES[name]
     failed_start = start(tmp_path, "pendulum", "--set", f"policy={path}", *WITHOUT_LEARNER)
     assert failed_start.code == ExitCode.CONFIGURATION
-    assert failed_start.line.startswith(f"--set policy={path}:1:1: '{path}' is refused at {stage}: ")
+    assert failed_start.line.startswith(f"--set policy={path}:1:1: '{path}' is refused by the {stage} check: ")
     assert reason in failed_start.line
 
 

@@ -145,7 +145,7 @@ def test_an_interrupted_computation_leaves_no_file(folder: Path, tmp_path: Path)
 
 def test_another_kind_of_prediction_has_no_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["safety", "pendulum", "--barrier"]) == ExitCode.CONFIGURATION
-    assert "needs limits.predicted of the kind sampled" in capsys.readouterr().err
+    assert "needs limits.predicted of kind 'sampled'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def test_the_explanation_includes_limits_schedules_sizes_and_times(
         "u has std 7.2, 89 % of it is clipped",
         " selection FULL[Uniform] 100000 experiences, 500 episodes",
         " buffer 4 MB 40 bytes per experience",
-        " learner's memory 5.2 MB mirror, sampler, links and notes",
+        " learner's memory 5.2 MB mirror, sampler, links and bookkeeping",
         " updates 100 after each episode 50000 in the run, batches of 16",
         " replay ratio 8 ",
         " run length 1 h 06 min of device time, without resets",

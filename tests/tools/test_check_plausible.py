@@ -88,7 +88,7 @@ REFUSED: Final[dict[str, tuple[str, list[str], str]]] = {
     "an estimate's error": (
         "pendulum",
         [DERIVED.format(10), SENSOR_ERROR.format(0.5)],
-        "while frames are lost: these plants change it by up to 3.08 rad/s meanwhile, more than 0.5",
+        "while frames are lost: these plants change it by up to 3.08 rad/s in that time, more than 0.5",
     ),
     "an estimate's sign": (
         "pendulum",
@@ -148,9 +148,9 @@ WARNED: Final[dict[str, tuple[str, list[str], str]]] = {
     "brake at the edge": (
         "pendulum",
         [NO_PREDICTION, "limits.fallback.full_at=20"],
-        "the fallback brakes with 75% of its effort",
+        "the fallback brakes with only 75% of full effort",
     ),
-    "brake on noise": ("pendulum", [NO_PREDICTION, "limits.fallback.full_at=0.002"], "where a count is 0.001 rad/s"),
+    "brake on noise": ("pendulum", [NO_PREDICTION, "limits.fallback.full_at=0.002"], "but one count is 0.001 rad/s"),
     "slow filter": ("pendulum", [DERIVED.format(1), NO_PREDICTION], "longer than the lease of 0.1 s: filter less"),
     "long lease": ("magman", ["rig.lease_periods=100"], "holds the last command of a dead host for 2 s"),
     "start in degrees": ("pendulum", ["task.start.angle=180"], "180 rad lies outside the readings of 'angle'"),
@@ -162,7 +162,7 @@ WARNED: Final[dict[str, tuple[str, list[str], str]]] = {
         "is wrapped into one turn, 6.28 rad, but has a range of 360",
     ),
     "narrow": ("magman", ["rig.observations[1].low=-500"], "less than 1% of the range of 'velocity'"),
-    "certain": ("pendulum", ["limits.predicted.spread=0.0001"], "a plant is rarely known to 0.01%"),
+    "certain": ("pendulum", ["limits.predicted.spread=0.0001"], "a plant is rarely known to within 0.01%"),
     "light": ("pendulum", ["limits.predicted.gravity_per_s2=0.024", "limits.predicted.spread=0.3"], "gravity by 0.024"),
     "dead": ("magman", ["limits.predicted.dead_band=0.7"], "no command is certain to take effect: the largest is 0.6"),
     "strong coils": ("magman", ["task.reset.strength=1.7e-5"], "limits.predicted has 1.725e-08 for the same coils"),
@@ -205,7 +205,7 @@ def test_possible_but_unlikely_values_are_advised_against(case: str) -> None:
 TWINS: Final[dict[str, tuple[list[str], str]]] = {
     "two periods late": (
         [NO_PREDICTION, "device.twin.latency_us=40000", "rig.previous_command=true"],
-        "a command acts at the next sample at the latest, 20000 us: set longer delays in the plant (plant.delay_s)",
+        "a command acts within one period at the latest (20000 us): set longer delays in the plant (plant.delay_s)",
     ),
     "unseen delay": (
         [NO_PREDICTION, "device.twin.plant.delay_s=0.015"],
@@ -221,7 +221,7 @@ TWINS: Final[dict[str, tuple[list[str], str]]] = {
     ),
     "fewer than learning starts with": (
         ["task.episode_s=1", "episodes=20", FIFO, "learner.learning_starts=1001"],
-        "stores about 1e+03 experiences, fewer than the 1001 of learner.learning_starts",
+        "stores about 1e+03 experiences, fewer than learner.learning_starts (1001)",
     ),
     "hardly any steps": (
         ["task.episode_s=0.1", "episodes=2", FIFO],

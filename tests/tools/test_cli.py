@@ -148,7 +148,7 @@ def test_after_the_command_an_interrupt_does_not_hide_its_exit_code(monkeypatch:
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, handler_before)
-    assert handlers_seen == [handler_before], "until then it is heard"
+    assert handlers_seen == [handler_before], "until then the handler is in place"
 
 
 CHECK_COMMAND = [sys.executable, "-m", "onrig.tools.cli", "check", "pendulum"]

@@ -53,7 +53,7 @@ def test_an_initial_policy_that_is_refused(name: str, tmp_path: Path, capsys: py
     path = policies.write_bad_policy(name, tmp_path)
     _, stage, reason = policies.BAD_POLICIES[name]
     line = check_message(capsys, f"policy={path}")
-    assert f"'{path}' is refused at {stage}: " in line
+    assert f"'{path}' is refused by the {stage} check: " in line
     assert reason in line
 
 
@@ -62,7 +62,7 @@ def test_a_memory_too_large_for_this_machine(
 ) -> None:
     monkeypatch.setattr("os.sysconf", lambda name: 1000)  # pages of as many bytes: a megabyte
     line = check_message(capsys, "selection={strategy: 'FIFO[Uniform]', capacity: 100000}")
-    assert "100000 experiences need 0.004 GB, this machine has 0.001 GB" in line
+    assert "100000 experiences need 0.004 GB, but this machine has 0.001 GB" in line
 
 
 def test_an_invalid_port(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

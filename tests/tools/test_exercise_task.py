@@ -51,10 +51,10 @@ def test_valid_pieces_pass() -> None:
 
 DEFECTS = [
     ("raises", r"raises KeyError: 'table' \(.*third_party\.py, line \d+\)"),
-    ("infinite", "gives inf at the observation "),
+    ("infinite", "returns inf for the observation "),
     ("random", "returns different results for the same input"),
     ("whole", r"returns values of shape \(9, 2\) for 9 observations"),
-    ("alone", "single evaluation at the observation"),
+    ("alone", "single evaluation for the observation"),
     ("changes", "changes its argument arrays"),
 ]
 
@@ -128,13 +128,13 @@ def test_code_that_runs_in_the_tick_stays_within_its_time_budget(
 ) -> None:
     monkeypatch.setattr(exercise_task, "measure_ns", lambda function: 2_500_000)
     (message,) = finding_messages(config)
-    assert "takes 2500 us (99 of 100 calls), but its budget in the tick is 2000 us" in message
+    assert "takes 2500 us (99 of 100 calls), but its tick budget is 2000 us" in message
 
 
 EXPRESSIONS = [
-    ("terms", ExpressionTerm("log(velocity)"), "gives -inf at the observation [0.0, 0.0], the action [0.0]"),
-    ("terms", ExpressionTerm("where(1 / angle > 1, 1, 0)"), "gives nan at the observation [0.0, 0.0]"),
-    ("terminations", ExpressionTermination("1 / angle > 1"), "compares a non-finite value at the observation"),
+    ("terms", ExpressionTerm("log(velocity)"), "returns -inf for the observation [0.0, 0.0], the action [0.0]"),
+    ("terms", ExpressionTerm("where(1 / angle > 1, 1, 0)"), "returns nan for the observation [0.0, 0.0]"),
+    ("terminations", ExpressionTermination("1 / angle > 1"), "compares a non-finite value for the observation"),
 ]
 
 

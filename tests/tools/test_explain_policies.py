@@ -14,14 +14,14 @@ def test_the_defaults_are_given_in_ticks_and_in_lockstep_time_does_not_count() -
     explanation = text()
     assert " probation 100 ticks for a new policy; " in explanation
     assert " too slow - not checked in lockstep\n" in explanation
-    assert " fallback 50 ticks more in the fallback than under the predecessor, 50 %\n" in explanation
+    assert " fallback 50 more ticks in the fallback than under the predecessor (50 % of the probation)\n" in explanation
     assert " silent learner - in lockstep the loop waits for the learner\n" in explanation
 
 
 def test_in_real_time_slow_is_given_in_microseconds_of_the_wall_clock() -> None:
     explanation = text("device.pace={scaled: 10}", "probation={duration_s: 0.5, slow_share: 0.25, slow_ticks: 4}")
     assert " probation 25 ticks " in explanation
-    assert " too slow 4 ticks in a row of 500 us, 25 % of the period\n" in explanation
+    assert " too slow 4 ticks in a row of more than 500 us, 25 % of the period\n" in explanation
     assert " silent learner 60 s the run continues with its last policy and warns\n" in explanation
 
 

@@ -95,7 +95,7 @@ def test_a_memory_of_exactly_one_batch_is_accepted() -> None:
 def test_a_period_unsupported_by_the_twin_is_reported_with_its_bounds() -> None:
     problems = collect_problems("device.twin.period_min_us=30000")
     assert any(
-        "50 Hz is a period of 20000 us, the twin supports 30000 to 1000000 us at rate_hz" in t for t in problems
+        "50 Hz is a period of 20000 us, but the twin supports 30000 to 1000000 us at rate_hz" in t for t in problems
     ), problems
 
 
@@ -157,7 +157,7 @@ def test_a_recurrent_policy_excludes_features_that_evaluate_single_observations(
     recurrent = ["learner.algorithm=vracer", "learner.vracer.recurrent={units: [32, 32]}", "exploration={process: own}"]
     load_for_rig("pendulum-hidden", recurrent)
     (problem,) = collect_problems(*recurrent, "selection.strategy=FIFO[KLPER(4)]")
-    assert problem.endswith("but a recurrent one needs the episode: choose another strategy at selection.strategy")
+    assert problem.endswith("but a recurrent policy needs the episode: choose another strategy at selection.strategy")
     (units_problem,) = collect_problems(*recurrent, "learner.vracer.recurrent.units=[32, 30]")
     assert units_problem.endswith("at learner.vracer.recurrent.units[1]")
 
@@ -315,7 +315,7 @@ def test_a_run_too_short_for_learning_starts_gets_a_warning() -> None:
     memory = "selection={strategy: 'FULL[Uniform]'}"
     load_for_rig("pendulum", [memory, "learner.learning_starts=1000", "episodes=2"], on_warning=warnings.append)
     (warning,) = [str(problem) for problem in warnings if "the policy never changes" in str(problem)]
-    assert "the run stores about 400 experiences, fewer than the 1000 of learner.learning_starts" in warning
+    assert "the run stores about 400 experiences, fewer than learner.learning_starts (1000)" in warning
 
 
 def test_images_whose_policies_a_rig_refuses_are_reported_before_a_run() -> None:
@@ -332,4 +332,7 @@ def test_images_whose_policies_a_rig_refuses_are_reported_before_a_run() -> None
     with pytest.raises(ConfigError) as error:
         load_for_rig("pendulum-camera", settings(64, 6))
     (problem,) = error.value.problems
-    assert "policies of these images are refused at shapes: input 'observation' has shape [1, 8196]" in problem.message
+    assert (
+        "policies with these images are refused by the shapes check: input 'observation' has shape [1, 8196]"
+        in problem.message
+    )

@@ -63,7 +63,7 @@ def error_output(
         ("run old-run", "'old-run' is the folder of a run; its configuration is old-run/config.yaml"),
         ("run mine", "no 'mine' (did you mean 'mine.yaml'?)"),
         ("run pendulum.yaml", "no file 'pendulum.yaml' (did you mean 'pendulum'?)"),
-        ("policy eval pendulum x.onnx", "'x.onnx' is a policy; the order is x.onnx pendulum"),
+        ("policy eval pendulum x.onnx", "'x.onnx' is a policy; give the policy first: x.onnx pendulum"),
         ("run my-rig --set task=rig.yaml", "'rig.yaml' is a rig, not a task, at task"),
         # arguments
         ("run pendulum episodes=5", "too many arguments: episodes=5; a setting is given as --set episodes=5"),

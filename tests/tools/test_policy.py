@@ -84,13 +84,13 @@ def test_a_bad_policy_is_refused_with_stage_and_reason(
     _, stage, reason = policies.BAD_POLICIES[name]
     assert main(["policy", verb, str(path), "pendulum"]) == 2
     line = error_output(capsys)
-    assert line.startswith(f"onrig policy: {path}: refused at {stage}: ")
+    assert line.startswith(f"onrig policy: {path}: refused by the {stage} check: ")
     assert reason in line
 
 
 def test_a_policy_for_another_rate_is_refused(sound_policy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "check", str(sound_policy), "pendulum", "--set", "rate_hz=100"]) == 2
-    assert error_output(capsys).endswith("refused at contract: rate is 50.0 Hz; the rig runs at 100.0 Hz")
+    assert error_output(capsys).endswith("refused by the contract check: rate is 50.0 Hz; the rig runs at 100.0 Hz")
 
 
 @pytest.mark.parametrize("verb", ["check", "eval"])

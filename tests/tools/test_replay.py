@@ -184,8 +184,8 @@ def test_policies_of_another_variant_end_with_2_and_one_line(
     assert out == ""
     assert err == (
         f"onrig replay: the policies' actions were computed by the C library (riscv64); here it would be {executor()}, "
-        "which rounds differently: only a machine with the C library (riscv64) gives the same; or accept differences "
-        "with --tolerance\n"
+        "which rounds differently: only a machine with the C library (riscv64) gives the same results; or accept "
+        "differences with --tolerance\n"
     )
     assert cli.main(["replay", str(rewritten_folder), "--tolerance", "1e-5"]) == ExitCode.OK
 

@@ -80,7 +80,7 @@ def test_a_run_is_reported_in_a_table_and_its_curve_is_redrawn(
     assert "lateness" not in rows, "none in lockstep"
     assert rows["last 20"].startswith("1.000 (training")
     assert rows["best 20"] == "1.000 (training, episodes 50 to 69)"
-    assert rows["rise time"] == "0.8 first in episode 38 (evaluation)"
+    assert rows["rise time"] == "0.8 first reached in episode 38 (evaluation)"
     assert (tmp_path / "learning_curve.png").read_bytes().startswith(PNG)
     assert f"see {tmp_path / 'learning_curve.png'}" in out
 
@@ -112,7 +112,10 @@ def test_a_run_that_learned_nothing_recommends_no_buffer(tmp_path: Path) -> None
 
 def test_without_evaluation_episodes_training_counts(tmp_path: Path) -> None:
     write_run(tmp_path, RAMP_SCORES, kinds=("train",))
-    assert lines(str(report_table(tmp_path, load("pendulum"))))["rise time"] == "0.8 first in episode 40 (training)"
+    assert (
+        lines(str(report_table(tmp_path, load("pendulum"))))["rise time"]
+        == "0.8 first reached in episode 40 (training)"
+    )
 
 
 def test_kept_and_altered_experiences_are_reported(tmp_path: Path) -> None:

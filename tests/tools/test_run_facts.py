@@ -100,6 +100,14 @@ def test_the_episodes_of_a_killed_run_are_known(tmp_path: Path) -> None:
     assert facts.words() == {"episodes": "1 of 500", "performance": "normalised reward 0.25, 0.75 evaluated"}
 
 
+def test_policies_withheld_by_the_learner_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_bytes(msgspec.json.encode(SUMMARY))
+    event = b'{"t_unix_s":1.0,"kind":"policy_withheld","source":"learner","message":"it scores too little"}\n'
+    (tmp_path / "events.jsonl").write_bytes(2 * event)
+    facts = facts_from_files(read_run(tmp_path, load("pendulum")))
+    assert facts.words()["policies"] == "3 of 4 admitted, 1 refused, 2 withheld by the learner"
+
+
 def test_the_promise_names_the_limit_and_how_it_is_kept() -> None:
     assert describe_bounds(load("pendulum")) == "velocity ±15 rad/s (proved)"
     measured_config = load("pendulum", ["limits.predicted=null", "limits.envelope={velocity: {low: -5, high: 6}}"])

@@ -202,7 +202,7 @@ class _Race:
         if path.exists():
             plan = msgspec.json.decode(read_file(path, MAX_JSON_BYTES), type=Plan)
             if plan.cells != ids:
-                raise UnsuitableFolder(f"'{self._folder}' contains a race of other candidates; choose another folder")
+                raise UnsuitableFolder(f"'{self._folder}' contains a race with other candidates; choose another folder")
         else:
             plan = Plan(ids)
         if self._options.trials is None and not plan.costs:
@@ -220,7 +220,7 @@ class _Race:
             if utilization > 1.0:
                 del self._field.entrants[name]
                 self._field.refusal_reasons[name] = (
-                    f"its updates take {100 * utilization:.0f} % of a core: more than real time allows"
+                    f"updates take {100 * utilization:.0f} % of a core, more than real time allows"
                 )
 
     def _check_budget(self) -> None:
@@ -236,7 +236,7 @@ class _Race:
                 else f"--minutes {min_budget / (60.0 * self._slots) + 1.0:.0f}"
             )
             raise Failure(
-                f"the budget is too small for {RUNGS[0]} pairs of {len(first_pairs)} candidates: set {option}"
+                f"the budget is too small for {RUNGS[0]} pairs for each of {len(first_pairs)} candidates: set {option}"
             )
 
     def _budget(self, fraction: float) -> Budget:
@@ -284,7 +284,7 @@ class _Race:
         return scores
 
     def _enter_mutants(self, state: State) -> list[str]:
-        """Enter as many mutants of the leader as the budget can take to the leader's number of pairs; returns their
+        """Enter as many mutants of the leader as the budget can run for the leader's number of pairs; returns their
         names.
         """
         if not state.active_names or not state.pairs[state.leader]:
@@ -312,7 +312,7 @@ class _Race:
         ]
         total, n_missing = sum(next_pairs.values()), sum(len(unit.seeds) for unit in units)
         print(
-            f"{max(next_pairs.values())} pairs of {len(next_pairs)} candidates: {n_missing} of {total} trials to run",
+            f"{max(next_pairs.values())} pairs for {len(next_pairs)} candidates: {n_missing} of {total} trials to run",
             flush=True,
         )
         max_per_unit = (

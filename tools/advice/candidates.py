@@ -1,7 +1,7 @@
 """Candidates of `onrig advise`: recipes with their reasons, and mutants of the best one.
 
 The search space is the one that docs/choosing-a-strategy.md justifies: algorithms that learned on small rigs, each with
-the retention and sampling that no other was shown to beat, and their nearest rivals.
+the retention and sampling that no alternative has been shown to beat, and their nearest rivals.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Candidate(NamedTuple):
 
     name: str
     reason: str
-    """Reason to race it; also the comment in the recipe file."""
+    """Reason to race the candidate; also the comment in the recipe file."""
     recipe: Recipe | None
     """Sections ``learner``, ``selection`` and ``exploration``, as in a recipe; None for the unchanged configuration."""
 
@@ -64,8 +64,8 @@ _SECTIONS: Final[dict[str, Recipe]] = {
 }
 """Settings with which each algorithm has learned (configs/experiments/strategies.yaml, configs/recipes)."""
 _ANNEAL_TIMES_UPDATES: Final = {"vracer": 1.7, "ddpg under refer": 0.5}
-"""ReF-ER annealing rate times the updates of a run, for the algorithms that standardise rewards: chosen as 1.7e-5 and
-5e-6 at 100 000 updates.
+"""ReF-ER annealing rate times the number of updates in a run, for the algorithms that standardise rewards: chosen as
+1.7e-5 and 5e-6 at 100 000 updates.
 """
 _OWN_NOISE: Final[Recipe] = {"process": "own"}
 _PERSISTENT_NOISE: Final[Recipe] = {"process": "own", "friction": 0.15}
@@ -84,11 +84,11 @@ class _Row(NamedTuple):
     capacity: int | None
     noise: Recipe
     applies_to: Callable[[RunConfig], bool] = lambda config: True
-    """Condition for the runs in which it is raced."""
+    """Condition on the runs in which the candidate is raced."""
 
 
 def _longer_than(steps: int) -> Callable[[RunConfig], bool]:
-    """Return a condition for runs with more than ``steps`` steps; in shorter ones the memory overwrites nothing."""
+    """Return a condition that selects runs of more than ``steps`` steps; shorter ones overwrite no experiences."""
     return lambda config: config.episodes * episode_steps(config.task, config.rate_hz) > steps
 
 
@@ -200,7 +200,7 @@ def _random_factor(rng: np.random.Generator) -> float:
 
 
 def _recipe_of(config: RunConfig) -> Recipe:
-    """Return a configuration's sections as a recipe, without the gates and budgets of the exploration."""
+    """Return a configuration's sections as a recipe, without exploration gates and budgets."""
     selection = {"strategy": config.selection.strategy, "capacity": config.selection.capacity}
     noise = msgspec.to_builtins(config.exploration)
     for name in ("budgets", "near_envelope", "back_off", "quiet"):

@@ -1,4 +1,4 @@
-"""Race of candidates over paired trials of full length: scores in, decisions out; no I/O, no clock, no randomness.
+"""Race of candidates over full-length paired trials: scores in, decisions out; no I/O, no clock, no randomness.
 
 After every rung of pairs, a candidate is eliminated only if the upper bound of its paired difference from the leader is
 below 0, by Student's t with Bonferroni's correction over rungs and candidates (a t-race: Birattari et al. 2002,
@@ -317,8 +317,8 @@ def _end_reason(
 
 
 def standings(state: State, scores: Scores, rules: Rules) -> list[Standing]:
-    """Return the ranking of all candidates with trials: the leader, the other remaining ones, then the eliminated,
-    closest first.
+    """Return the ranking of all candidates with trials: the leader, the other remaining ones, then the eliminated
+    ones, closest first.
     """
     ranking, tail = [], rules.bound_tail(len(state.remaining_names))
     for name in state.remaining_names:

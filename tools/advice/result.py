@@ -126,7 +126,7 @@ class RaceResult(NamedTuple):
         advice, candidate = self.advice, self.winner.candidate
         yield f"{candidate.name}: {candidate.reason}; {_END_REASONS[self.state.end_reason]}."
         yield (
-            f"Expected score of a run that uses it: {advice.run_low:.2f} to {advice.run_high:.2f} (95 %, over "
+            f"Expected score of a run with these settings: {advice.run_low:.2f} to {advice.run_high:.2f} (95 %, over "
             f"seeds and plants drawn {self.plants})."
         )
         if undecided_names := self.state.remaining_names[1:]:
@@ -135,7 +135,7 @@ class RaceResult(NamedTuple):
             effect = (
                 f"would eliminate {', '.join(eliminated_names)}" if eliminated_names else "would eliminate none of them"
             )
-            yield f"Twice the budget ({n_pairs} pairs) {effect} if differences and spreads remain the same."
+            yield f"Twice the budget ({n_pairs} pairs) {effect} if differences and spreads remained the same."
         for name, reason in self.exclusion_reasons.items():
             yield f"Excluded: {name}: {reason}."
 
@@ -158,7 +158,10 @@ class RaceResult(NamedTuple):
             f"  {standing.name}: {_format_interval(standing.deficit, signed=True)} ({self._verdict(standing)})"
             for standing in self.table[1:]
         ]
-        lines = [f"# {line}" for line in (*reasons, *(["Behind it:", *rivals] if rivals else []))]
+        lines = [
+            f"# {line}"
+            for line in (*reasons, *(["Other candidates, compared with this one:", *rivals] if rivals else []))
+        ]
         last_line = f"# Rig, task, limits and all other settings are those of {self.name}."
         return "\n".join((*lines, dump_yaml(learning_sections).rstrip(), last_line, dump_yaml(data)))
 

@@ -28,8 +28,8 @@ class Untranslatable(Exception):
 def to_trial(config: RunConfig, world: str, options: Mapping[str, object]) -> StepRun:
     """Translate a run to trials of its length; the configuration ``world`` describes rig, task and plant.
 
-    The length is rounded down to evenly spaced evaluations.  ``options`` are those of the plant's world.  Gates and
-    budgets of the exploration are omitted: they need a rig, and can only reduce the amplitude.  Raises Untranslatable.
+    The length is rounded down to evenly spaced evaluations.  ``options`` are those of the plant's world.  Exploration
+    gates and budgets are omitted: they need a rig, and can only reduce the amplitude.  Raises Untranslatable.
     """
     learner, selection = learner_settings(config.learner), config.selection
     if selection.seeds is not None or learner.start is not None:

@@ -1,6 +1,6 @@
 """Data of a run folder as arrays: `onrig.open_run`.
 
-Works for runs in progress, killed and finished.  Everything is read on first use.  docs/data.md lists the columns with
+Works for running, killed and finished runs.  Everything is read on first use.  docs/data.md lists the columns with
 their units.
 """
 
@@ -133,7 +133,7 @@ class RunData:
 
     @cached_property
     def episodes(self) -> Table:
-        """Rows of ``episodes.csv``; ``kind`` is ``train`` or ``eval``, ``normalized`` NaN without references."""
+        """Rows of ``episodes.csv``; ``kind`` is ``train`` or ``eval``, ``normalized`` is NaN without references."""
         columns = zip(*read_episodes(self.folder), strict=True)
         values = dict(zip(COLUMNS, columns, strict=False)) or dict.fromkeys(COLUMNS, ())
         return Table(EPISODE_SCHEMA, {f.name: np.array(values[f.name], f.dtype) for f in EPISODE_SCHEMA})
@@ -199,7 +199,7 @@ class RunData:
             yield storage.rows(slots[start : start + rows_per_batch])
 
     def _memory(self) -> Memory:
-        """Load the memory; retries, since the replay process of a run in progress may remove a segment meanwhile."""
+        """Load the memory; retries, since the replay process of an active run may remove a segment during the read."""
         view = RunView(self.folder, self.config)
         for attempt in range(_N_LOAD_ATTEMPTS):
             memory = view.memory()

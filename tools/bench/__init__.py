@@ -1,1 +1,1 @@
-"""Benchmarks: a common harness (processes, timing, report, progress), and a package for each benchmark."""
+"""Benchmarks: a common harness (processes, timing, report, progress), and one package per benchmark."""

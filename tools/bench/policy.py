@@ -1,4 +1,4 @@
-"""Benchmark of policies: time of an evaluation in a tick, and of building a policy between ticks."""
+"""Policy benchmark: evaluation time in a tick, and build time between ticks."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Plan(NamedTuple):
     """Repetitions of the measurements."""
 
     rounds: int
-    """Number of rounds over all subjects; with several, slow drift affects all alike."""
+    """Number of rounds over all subjects; with several rounds, slow drift affects all subjects equally."""
     runs: int
     cold_runs: int
     builds: int
@@ -104,7 +104,7 @@ def benchmark(
         verdict = model if isinstance(model, Refused) else admission_verdict(model, config)
         if isinstance(model, Refused) or isinstance(verdict, Refused):
             assert isinstance(verdict, Refused)
-            return complain(_VERB, f"--file: '{path}' is refused at {verdict.stage}: {verdict.reason}")
+            return complain(_VERB, f"--file: '{path}' is refused by the {verdict.stage} check: {verdict.reason}")
         policies.append(MeasuredPolicy(path.name, model, {}))
     if not policies or hidden:
         if find_spec("onnx") is None:

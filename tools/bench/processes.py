@@ -79,7 +79,7 @@ class ProcessGroup:
 
 
 def round_robin(workers: Sequence[Worker], rounds: int) -> Iterator[Worker]:
-    """Yield the workers in turn, with a rotating start, so that disturbances affect all alike."""
+    """Yield the workers in turn, with a rotating start, so that disturbances affect all of them equally."""
     for round_index in range(rounds):
         first_index = round_index % max(len(workers), 1)
         yield from (*workers[first_index:], *workers[:first_index])

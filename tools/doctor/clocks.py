@@ -54,7 +54,7 @@ def _query_synchronisation() -> bool | None:
 def check_clocks(facts: ClockFacts, needs: Needs) -> Iterator[Check]:
     """Findings on the clock source, its resolution and the time of day."""
     if facts.source is None:
-        yield report_pass("clocksource", "this machine does not report it")
+        yield report_pass("clocksource", "not reported by this machine")
     elif facts.source in _SLOW_SOURCES:
         better_sources = [s for s in facts.available_sources.split() if s not in _SLOW_SOURCES]
         path = f"/{_CLOCKSOURCE_FOLDER}/current_clocksource"
@@ -156,7 +156,7 @@ def check_frequency(facts: FrequencyFacts, needs: Needs) -> Iterator[Check]:
     yield _check_governor(facts, needs)
     yield _check_throttling(facts)
     if facts.hottest_c is None:
-        yield report_pass("temperature", "this machine reports none")
+        yield report_pass("temperature", "not reported by this machine")
     elif facts.hottest_c >= _THROTTLE_TEMPERATURE_C:
         yield report_warning(
             "temperature",
@@ -199,7 +199,9 @@ def _check_throttling(facts: FrequencyFacts) -> Check:
     if facts.throttle_counts:
         finding = f"cores were throttled by heat {facts.throttle_counts} times since boot"
         return report_warning("throttling", finding, "improve cooling; clean the fan")
-    return report_pass("throttling", "none since boot" if facts.throttle_counts == 0 else "this machine reports none")
+    return report_pass(
+        "throttling", "none since boot" if facts.throttle_counts == 0 else "not reported by this machine"
+    )
 
 
 def examine_frequency(machine: Machine, needs: Needs) -> Iterator[Check]:

@@ -66,7 +66,7 @@ def check_quota(facts: CpuFacts, needs: Needs) -> Iterator[Check]:
     remedy = "remove the limit or grant all CPUs (CPUQuota= of the unit, --cpus of the container)"
     if needs.realtime:
         effect = (
-            "once it is exhausted, all processes, including the loop, stop for the rest of the quota's period (often "
+            "once this quota is exhausted, all processes, including the loop, stop for the rest of its period (often "
             "100 ms)"
         )
         yield needs.timing_finding("cpu-quota", f"{finding}; {effect}", remedy)
@@ -107,7 +107,7 @@ def check_cpus(facts: CpuFacts, needs: Needs, machine: Machine) -> Iterator[Chec
         )
         yield report_warning(
             "cpu",
-            f"{reason}: the loop shares it with all other programs",
+            f"{reason}: the loop shares its CPU with all other programs",
             "give the loop its own CPU: realtime: {cpu: N}",
         )
         return
@@ -135,7 +135,7 @@ def _check_isolation(facts: CpuFacts, cpu: int, machine: Machine) -> Check:
         return report_warning(
             "cpu", finding, f"select it in the configuration: realtime: {{cpu: {max(facts.isolated_cpus)}}}"
         )
-    finding = f"the loop runs on CPU {cpu} of {cpus_as_text(facts.online_cpus)}; other programs may run there, too"
+    finding = f"the loop runs on CPU {cpu} of {cpus_as_text(facts.online_cpus)}; other programs may run there too"
     if len(facts.online_cpus) < 3:
         return report_pass("cpu", f"{finding} (too few CPUs to isolate one)")
     last_cpu = max(facts.online_cpus)

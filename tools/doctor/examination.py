@@ -1,4 +1,4 @@
-"""Examination of whether this machine is suitable for a rig, with remedies.
+"""Examination of this machine's suitability for a rig, with remedies.
 
 Wheels are checked first, each in a separate process; only working ones are imported.
 """

@@ -49,7 +49,7 @@ def check_memory(facts: MemoryFacts, needs: Needs) -> Iterator[Check]:
     """Findings on memory, swap and shared memory."""
     required_bytes = needs.memory_bytes
     if facts.available_bytes is None:
-        yield report_pass("memory", "this machine does not report free memory")
+        yield report_pass("memory", "free memory is not reported by this machine")
     elif facts.available_bytes < required_bytes:
         finding = f"{_mib(facts.available_bytes)} available; a run needs about {_mib(required_bytes)}"
         yield report_warning(

@@ -1,4 +1,4 @@
-"""Checks of serial ports (persistent names, permissions, holders, latency timer of FTDI adapters) and of the keys."""
+"""Checks of the keys and of serial ports (persistent names, permissions, holders, latency timer of FTDI adapters)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def check_ports(facts: PortFacts, needs: Needs, user: str) -> Iterator[Check]:
         yield report_pass("port", port)
     yield from _check_latency(facts)
     if facts.holders:
-        remedy = "end that program first; a run with `onrig stop`"
+        remedy = "end that program first (a run: with `onrig stop`)"
         yield report_failure("port-holder", f"{port} is open in {', '.join(facts.holders)}", remedy)
     else:
         yield report_pass("port-holder", "not open in any process visible to this user")

@@ -26,7 +26,7 @@ QUICK_DURATION_S: Final = 1.0
 _START_TIMEOUT_S: Final = 30.0
 _TICK_COUNT_RANGE: Final = (20, 100_000)
 _MAX_LATE_FRACTION: Final = 0.1
-"""p99.9 as a fraction of the period that gives a warning; policy and transmission need the remaining time."""
+"""p99.9 latency above which a warning is given, as a fraction of the period; policy and transmission need the rest."""
 
 OnProgress = Callable[[float], None]
 """Function that receives the remaining time (s)."""
@@ -128,9 +128,9 @@ def check_loop(facts: LoopFacts, needs: Needs) -> Check:
             "loop", f"could not be measured: {facts.problem}", "run `onrig doctor` again; if this recurs, report it"
         )
     period_us = needs.period_us
-    scheduler = f"SCHED_FIFO {needs.priority}" if measurement.has_fifo else "the ordinary scheduler"
+    scheduler = f"SCHED_FIFO {needs.priority}" if measurement.has_fifo else "the default scheduler"
     finding = (
-        f"{measurement.ticks} ticks at {needs.rate_hz:g} Hz under {scheduler}: late by p50 {measurement.p50:.0f}, "
+        f"{measurement.ticks} ticks at {needs.rate_hz:g} Hz under {scheduler}: lateness p50 {measurement.p50:.0f}, "
         f"p99 {measurement.p99:.0f}, p99.9 {measurement.p999:.0f}, max {measurement.max:.0f} us; "
         f"missed {measurement.missed}"
     )

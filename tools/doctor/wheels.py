@@ -21,7 +21,7 @@ from onrig.tools.doctor.finding import Check, Needs, report_failure, report_pass
 from onrig.tools.machine import Machine
 
 _EXERCISE_TIMEOUT_S: Final = 120.0
-"""Timeout for exercising a library; the first import of torch from an SD card takes long."""
+"""Timeout for exercising a library; the first import of torch from an SD card takes a long time."""
 GEMM_MODEL: Final = (
     b"c-rIOusX}c#m~i9!NpiE#8|1s;+~qDE5w+t)x*RA1OkjsjOAVpObiSR_9Gcb2?K*jh>wehgHecsi;05~h&hsgf|clkPApsu0=xip_8Nl"
 )
@@ -151,7 +151,7 @@ def check_python(
     version: tuple[int, int], full_version: str, *, has_gil: bool, in_virtual_environment: bool
 ) -> Iterator[Check]:
     """Findings on the Python version, the interpreter lock, and the virtual environment."""
-    environment = "in a virtual environment" if in_virtual_environment else "the system's own"
+    environment = "in a virtual environment" if in_virtual_environment else "system installation"
     finding = f"Python {full_version}, {environment}"
     if version < _OLDEST_PYTHON:
         yield report_failure(
@@ -165,9 +165,7 @@ def check_python(
             f"use Python 3.11 to {newest_text}",
         )
     elif not has_gil:
-        yield report_warning(
-            "python", f"{finding}: without interpreter lock, not tested", "use an ordinary build of Python"
-        )
+        yield report_warning("python", f"{finding}: free-threaded build, not tested", "use an ordinary build of Python")
     else:
         yield report_pass("python", finding)
 

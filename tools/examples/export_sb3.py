@@ -1,8 +1,8 @@
 """A policy from Stable-Baselines3 on a rig: ``python -m onrig.tools.examples.export_sb3 CONFIG FILE.onnx``.
 
 Creates an agent (DDPG, TD3, SAC or PPO), trains it for ``--steps`` on the configuration's twin, and writes the best
-actor as ONNX with the contract that the rig requires.  ``docs/third-party-policies.md`` explains it line by line.
-``export`` supports any feed-forward torch network.
+actor as ONNX with the contract that the rig requires.  ``docs/third-party-policies.md`` explains the program line by
+line.  ``export`` supports any feed-forward torch network.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _ACTIVATIONS: Final[Mapping[type[nn.Module], tuple[str, tuple[tuple[str, str], .
 def actor_of(policy: nn.Module) -> list[nn.Module]:
     """Return the actor of a Stable-Baselines3 policy, from normalised observations to actions in [-1, 1].
 
-    Raises ValueError for a policy with state-dependent exploration or another feature extractor than Flatten.
+    Raises ValueError for a policy with state-dependent exploration or a feature extractor other than Flatten.
     """
     parts = dict(policy.named_modules())
     for name, part in parts.items():
@@ -182,7 +182,7 @@ def train(agent: BaseAlgorithm, steps: int, contract: PolicyContract, config: Ru
     """Train in intervals, print the score of the policy after each, and keep the best policy in ``path``.
 
     The score is measured in one noise-free episode on the twin, with the exported policy and the rig's tick; the first
-    one is that of the untrained policy.  Raises UnfitModelError, LinkError if the twin stops answering, and OSError.
+    score is that of the untrained policy.  Raises UnfitModelError, LinkError if the twin stops answering, and OSError.
     """
     best_score, started_s, measure = -math.inf, time.monotonic(), measure_of(config.task)
     while True:
@@ -193,7 +193,7 @@ def train(agent: BaseAlgorithm, steps: int, contract: PolicyContract, config: Ru
         if row.score > best_score:
             verdict = admission_verdict(model, config)
             if isinstance(verdict, Refused):
-                raise UnfitModelError(f"the rig would refuse it at {verdict.stage}: {verdict.reason}")
+                raise UnfitModelError(f"the rig would refuse the policy in the {verdict.stage} check: {verdict.reason}")
             replace_file(path, model)
             best_score = row.score
         elapsed_s = time.monotonic() - started_s

@@ -1,4 +1,4 @@
-"""Units as tasks on a Ray cluster, whose nodes need the same version of Onrig and the packages that a spec uses.
+"""Execution of units on a Ray cluster; its nodes need the same version of Onrig and the packages that a spec uses.
 
 Ray transfers the function by name and its arguments as bytes: nothing is pickled by value.
 """

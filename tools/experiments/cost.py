@@ -1,4 +1,4 @@
-"""Estimate of the processor time of trials, from a few updates of each kind of cell."""
+"""Estimates of the processor time of trials, from a few updates for each kind of cell."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ COSTS: Final = "costs.json"
 PROBE_S: Final = 0.3
 _MAX_EPISODE_STEPS: Final = 1000
 _N_EPISODES: Final = 4
-"""Number of episodes in the probe of a run, which limits its memory."""
+"""Number of episodes in the probe of a run; limits the memory of the probe."""
 _MAX_GROUPS: Final = 50
 """Maximum number of timed groups of updates."""
 _N_PARTS: Final = (16, 8, 5, 4, 2, 1)
-"""Possible numbers of equal parts of a PPO batch, of which one is timed."""
+"""Possible numbers of equal parts into which a PPO batch is divided; one part is timed."""
 
 
 class Cost(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ def count_updates(cell: AnyCell, steps: int | None = None) -> int:
 
 
 def estimate_costs(cells: Sequence[AnyCell], n_joint_trials: int) -> dict[str, Cost]:
-    """Measure the cost of ``n_joint_trials`` jointly trained trials of each cell; returns it by the cell's id.
+    """Measure the cost of ``n_joint_trials`` jointly trained trials of each cell; returns it by cell id.
 
     Cells of one kind share a probe. Progress is shown on stderr. Probes are untrained and have small memories; later,
     evaluations that end early and updates that scan the memory take longer.
@@ -85,12 +85,12 @@ def estimate_costs(cells: Sequence[AnyCell], n_joint_trials: int) -> dict[str, C
 
 
 def write_costs(folder: Path, costs: Mapping[str, Cost]) -> None:
-    """Write the costs of single trials by the id of the cell. Raises OSError."""
+    """Write the costs of single trials by cell id. Raises OSError."""
     write_atomically(folder / COSTS, msgspec.json.format(msgspec.json.encode(costs), indent=1) + b"\n")
 
 
 def read_costs(folder: Path) -> dict[str, Cost]:
-    """Read the costs of single trials by the id of the cell; empty if none were measured.
+    """Read the costs of single trials by cell id; empty if none were measured.
 
     Raises OSError, and ValueError for a damaged file.
     """
@@ -107,7 +107,8 @@ def describe_basis(cells: Sequence[AnyCell], costs: Mapping[str, Cost], n_joint_
     """Describe what an estimate is based on."""
     kinds = len({cost_key(cell.config) for cell in cells})
     min_updates = min(cost.updates for cost in costs.values())
-    return f"estimated from {min_updates} or more updates of {n_joint_trials} trials of each of {kinds} kinds of cells"
+    basis = f"at least {min_updates} updates of {n_joint_trials} trials for each kind of cell"
+    return f"estimated from {basis} ({kinds} in all)"
 
 
 def cost_key(run: StepRun | RunConfig) -> bytes:

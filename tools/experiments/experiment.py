@@ -1,4 +1,4 @@
-"""Run of an experiment: its missing trials, their cost, and the command that continues it."""
+"""Running an experiment: the missing trials, their cost, and the command that continues a stopped experiment."""
 
 from __future__ import annotations
 
@@ -303,7 +303,7 @@ def _print_cells(
     n_finished = len(cells) * len(seeds) - sum(n_missing.values())
     print(
         f"{len(cells)} cells of {len(seeds)} trials, {length} each"
-        f"{f', {n_finished} trials are finished' * bool(n_finished)}, about {format_duration(sum(cell_s))} of one core"
+        f"{f', {n_finished} trials are finished' * bool(n_finished)}, about {format_duration(sum(cell_s))} on one core"
         f"{machine_text} ({describe_basis(cells, costs, n_joint_trials)}); would run in {folder}"
     )
     return ExitCode.OK

@@ -1,4 +1,4 @@
-"""Checks and lock of an experiment's folder, new or resumed."""
+"""Checks and lock for the folder of a new or resumed experiment."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def check_folder(folder: Path, cells: Sequence[AnyCell], *, resume: bool) -> Non
     """Check that these cells can be run in a folder; raises UnsuitableFolder."""
     if not folder.exists():
         if resume:
-            raise UnsuitableFolder(f"'{folder}' does not exist; omit --resume to start it")
+            raise UnsuitableFolder(f"'{folder}' does not exist; omit --resume to start the experiment")
         return
     if not folder.is_dir():
         raise UnsuitableFolder(f"'{folder}' is not a folder")

@@ -194,8 +194,8 @@ def _run_of(file: SpecFile, block: Block, location: NodePath) -> tuple[Path, Run
 
 
 def _world_of(file: SpecFile, world: str, location: NodePath) -> tuple[str, str]:
-    """Return a block's world (as an absolute path for a run's file) and the name of its task: of the folder, for a
-    file ``run.yaml``.
+    """Return a block's world (as an absolute path for a run's file) and the name of its task (for a file
+    ``run.yaml``, the name of its folder).
     """
     task = world.removeprefix(GYM_PREFIX).removeprefix(PLANT_PREFIX)
     if not world.startswith(PLANT_PREFIX) or not task or task in shipped_names():

@@ -67,7 +67,7 @@ class Unit(NamedTuple):
 
     @property
     def work(self) -> float:
-        """Number of batch updates of all trials of the unit, which take most of its time."""
+        """Total number of batch updates in the unit's trials, which take most of its time."""
         return self.work_until(self.cell.points)
 
     def work_until(self, points: int) -> float:

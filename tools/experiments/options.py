@@ -29,7 +29,7 @@ class ExperimentOptions(NamedTuple):
 
     @property
     def command_line_arguments(self) -> list[str]:
-        """The options as arguments of a command line, without ``only``."""
+        """The options as command-line arguments, without ``only``."""
         options = {name: value for name, value in self._asdict().items() if value is not None and name != "only"}
         return [argument for name, value in options.items() for argument in (f"--{name}", str(value))]
 
@@ -62,7 +62,7 @@ def check_cluster(address: str) -> None:
 def start_workers(options: ExperimentOptions, folder: Path, resume_advice: str) -> Iterator[Workers]:
     """Start workers for trials of a folder.
 
-    Errors of workers or folder raise Failure, with a message that ends with ``resume_advice``.
+    Worker and folder errors raise Failure, with a message that ends with ``resume_advice``.
     """
     workers: Workers | None = None
     try:

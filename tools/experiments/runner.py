@@ -1,4 +1,4 @@
-"""Execution of the missing trials of an experiment in units, and storage of their results."""
+"""Execution of an experiment's missing trials in units, and storage of the results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from onrig.tools.quantity import format_duration
 from onrig.tools.terminal import drawing_stream
 
 MAX_JOINT_TRIALS: Final = 16
-"""Maximum number of jointly trained trials: a trial takes about as long as with 50, but a third of the memory."""
+"""Maximum number of jointly trained trials; a trial takes about as long as with 50, but needs a third of the memory."""
 
 
 _EXPERIENCE_FRACTION: Final = 0.6

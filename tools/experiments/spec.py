@@ -42,7 +42,7 @@ class Block(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Alternative to ``config``: a task of ``onrig.learner.trials.step_run``, such as ``gym:Pendulum-v1``; a path after
     ``plant:`` is relative to the spec's folder."""
     called: str | None = None
-    """Name of the block's cells in tables and figures, in place of the values of ``set``."""
+    """Name of the block's cells in tables and figures; replaces the values of ``set``."""
     set: dict[str, object] = {}
     """Values of this block by axis or dotted path of the run's configuration."""
     grid: dict[str, list[object]] = {}
@@ -59,7 +59,7 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     episodes: int = 0
     """Episodes of a run's trials."""
     steps: int = 0
-    """Number of steps of trials in a world, in place of episodes."""
+    """Number of steps per trial in a world, in place of episodes."""
     evaluation: Evaluation = Evaluation()
     """How trials in a world are evaluated."""
     figures: tuple[int | str, ...] = ()
@@ -69,7 +69,7 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     set: dict[str, object] = {}
     """Values for every cell, like a block's ``set``, which takes precedence."""
     python: Pieces | msgspec.UnsetType = msgspec.UNSET
-    """Plugins in files for every cell, like a run's ``python``; paths are relative to the spec."""
+    """Plugin files for every cell, like a run's ``python``; paths are relative to the spec."""
 
     @property
     def seeds(self) -> range:
@@ -119,9 +119,11 @@ def _problems(spec: Spec, document: Document) -> list[Problem]:
         )
     if getattr(spec, other_key):
         problem = (
-            "trials in a world are as long as 'steps'" if in_world else "trials of a run are as long as 'episodes'"
+            "for trials in a world, set 'steps' instead of 'episodes'"
+            if in_world
+            else "for trials of a run, set 'episodes' instead of 'steps'"
         )
-        problems.append(problem_at(document, (other_key,), f"{problem} at {other_key}", at_key=True))
+        problems.append(problem_at(document, (other_key,), f"{problem}, at {other_key}", at_key=True))
     if not in_world and ("evaluation",) in document.marks:
         problem = "trials of a run are evaluated once per episode"
         problems.append(problem_at(document, ("evaluation",), f"{problem} at evaluation", at_key=True))
@@ -135,7 +137,7 @@ def _problems(spec: Spec, document: Document) -> list[Problem]:
         problems.append(problem_at(document, ("blocks",), "expected at least one block at blocks"))
     for i, block in enumerate(spec.blocks):
         if (block.config is None) == (block.world is None):
-            problems.append(problem_at(document, ("blocks", i), f"expected one of 'config' and 'world' at blocks[{i}]"))
+            problems.append(problem_at(document, ("blocks", i), f"expected either 'config' or 'world' at blocks[{i}]"))
         elif in_world and block.world is None:
             message = "an experiment consists of either runs or worlds"
             problems.append(problem_at(document, ("blocks", i, "config"), f"{message} at blocks[{i}].config"))
@@ -201,7 +203,7 @@ def _samplings() -> Iterable[type[SamplerSettings]]:
 
 
 def is_sampling_option(axis: str) -> bool:
-    """Whether an axis sets an option of a sampling, in any section."""
+    """Whether an axis sets an option of a sampling method, in any section."""
     section = axis.removeprefix("learner.").partition(".")[0]
     return any(section in (sampling.section, *sampling.common) for sampling in _samplings())
 
@@ -261,7 +263,7 @@ def settings_of(
 def cell_id(config: RunConfig | StepRun, plant: RunConfig | None = None) -> str:
     """Return the digest of a resolved configuration without its seed: 12 hexadecimal digits.
 
-    ``plant``: the run of a world, of which the parts that the world uses are included, but not its name. Default values
+    ``plant``: the run of a world; only the parts that the world uses are included, without its name. Default values
     are ignored, so that a later version with more settings can resume an experiment; `equal_settings` detects changed
     defaults, except in the run of a world.
     """

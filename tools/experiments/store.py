@@ -32,7 +32,7 @@ CELLS: Final = "cells.json"
 META: Final = "meta.json"
 TRIALS: Final = "trials"
 CALLED_KEY: Final = "called"
-"""Key of a label under which the name of a cell replaces the values of its block."""
+"""Label key for the name of a cell, which replaces the values of its block."""
 _UNFINISHED: Final = ".unfinished"
 
 
@@ -215,7 +215,7 @@ def _read_archive(folder: Path, cell: AnyCell) -> dict[int, Trial]:
         shape = (len(arrays["seeds"]), cell.points)
         columns = [arrays[name] if name in arrays else [None] * shape[0] for name in Trial._fields]
         if not arrays["train"].shape == arrays["evaluation"].shape == shape:
-            raise ValueError("other shapes")
+            raise ValueError("unexpected shapes")
         return {int(seed): Trial(*values) for seed, *values in zip(arrays["seeds"], *columns, strict=True)}
     except Exception as error:  # truncated or altered; zipfile and numpy raise a dozen kinds
         raise ValueError(f"'{path}' is damaged ({error}): restore it from the repository") from None

@@ -54,11 +54,11 @@ class Source:
         """Yield the pieces of the episodes; raises CannotExport if the log does not contain every tick."""
         if self.run.config.log.decimation > 1:
             reason = f"the log of '{self.run.folder}' contains only every n-th tick (log.decimation), so no transitions"
-            raise CannotExport(f"{reason}; export its memory: --format parquet")
+            raise CannotExport(f"{reason}; export the memory instead: --format parquet")
         try:
             self.run.require_log()
         except DataMissing as error:
-            raise CannotExport(f"{error}; export its memory: --format parquet") from None
+            raise CannotExport(f"{error}; export the memory instead: --format parquet") from None
         return pieces(_to_structured_array(batch) for batch in self.records())
 
     def experiences(self) -> Iterator[Table]:

@@ -21,7 +21,7 @@ _FORWARDED_HEADERS: Final = (
 )
 _CHUNK_BYTES: Final = 1 << 16
 _UPGRADE_HINT: Final = (
-    "this address is for viewers: in Foxglove or Lichtblick, open a connection 'Foxglove WebSocket' with it"
+    "this address is for viewers: in Foxglove or Lichtblick, open a 'Foxglove WebSocket' connection to it"
 )
 
 

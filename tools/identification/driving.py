@@ -1,4 +1,4 @@
-"""Drive of the identification experiment: excitations through the tick and shield of a run."""
+"""Driver of the identification experiment; excitations pass through the tick and shield of a run."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Experiment(NamedTuple):
 
     @property
     def brief_excitations(self) -> list[Excitation]:
-        """Excitations that begin an experiment that may end early."""
+        """Initial excitations of an experiment that may end early."""
         return self.plant.brief_excitations(self.config.rig, self.ranges)
 
     @property
@@ -56,7 +56,7 @@ class Experiment(NamedTuple):
 
 
 def excite(experiment: Experiment, drive: ExcitationDriver) -> tuple[list[Step], Identification | None]:
-    """Excite gently, check sensors and signs, then excite strongly: with all parts, or until the intervals are narrow.
+    """Excite gently, check sensors and signs, then excite strongly until the intervals are narrow or the sequence ends.
     Returns the steps, and the result with narrow intervals, if any.  Raises Implausible if stronger excitations would
     endanger the rig.
     """

@@ -58,7 +58,7 @@ def identify(
     ``effort``: share of each actuator's range; ``seed``: seed of the twin's noise; ``until``: sufficient relative
     half-width of the plant's parameters (default: the full experiment); ``sharpen``: combine a run's newest ticks with
     the identification that it began with, instead of using its first ticks alone; ``confirm``: called before a device
-    is driven; by default, it refuses.  Writes ``identified.yaml`` and a page to ``out`` (default: the run's
+    is driven; by default, refuses.  Writes ``identified.yaml`` and a page to ``out`` (default: the run's
     ``identification``, or ``identified-RIG``).  Raises ConfigError, Failure, NotIdentified.
     """
     if problem := missing_library():
@@ -155,7 +155,7 @@ def _identify_twin(experiment: Experiment, seed: int, out: Path) -> IdentifiedPl
         return _drive_with_progress(config, lockstep_session(config), excitations, (seed + piece) % (1 << 63))
 
     try:
-        return _run_experiment(experiment, drive, out, f"its twin, seed {seed}")
+        return _run_experiment(experiment, drive, out, f"twin, seed {seed}")
     except (LinkError, DeviceFault) as error:
         raise Failure(f"the twin: {error}", ExitCode.HARDWARE) from None
 
@@ -203,7 +203,7 @@ def _describe_experiment(experiment: Experiment, port: str) -> str:
     config, ranges = experiment.config, experiment.ranges
     lines = [f"onrig identify drives {config.rig.name} on {port} for {experiment.longest_s:.0f} s:"]
     if experiment.until is not None:
-        lines = [f"onrig identify drives {config.rig.name} on {port} for {experiment.longest_s:.0f} s at most:"]
+        lines = [f"onrig identify drives {config.rig.name} on {port} for at most {experiment.longest_s:.0f} s:"]
     lines += [f"  {a.name}: {ranges[a.name][0]:g} to {ranges[a.name][1]:g} {a.unit}" for a in config.rig.actuators]
     for name, envelope in config.limits.envelope.items():
         lines.append(f"  the shield keeps {name} within {envelope.low:g} to {envelope.high:g}")
@@ -219,7 +219,7 @@ def _run_experiment(experiment: Experiment, drive: ExcitationDriver, out: Path, 
     except Implausible as error:
         raise NotIdentified(source, error.problems, out) from None
     if experiment.until is not None:
-        source = f"{source}, {len(steps) / experiment.config.rate_hz:.1f} s driven"
+        source = f"{source}, driven for {len(steps) / experiment.config.rate_hz:.1f} s"
     config, plant = experiment.config, experiment.plant
     if narrow_result is None:
         with show_progress("fitting the plant", 1.0) as report:

@@ -43,7 +43,7 @@ def identification_page(result: Result, identification: Identification, rig: Rig
     charts = [chart for draw in drawers if (chart := draw_or_report("A chart", draw, notes.append)) is not None]
     unidentified = result.not_known or ("All parameters were identified.",)
     fit_text = f"{identification.windows.size} windows of {_window_duration(identification)} were fitted"
-    introduction = f"{result.source}; {fit_text}, {identification.excluded_windows} were excluded."
+    introduction = f"{result.source}; {fit_text}, and {identification.excluded_windows} were excluded."
     parts: tuple[Part, ...] = (
         Warnings(notes),
         *result_tables(result),
@@ -103,7 +103,7 @@ def _windows_chart(identification: Identification, rig: Rig) -> Plot:
         axes.set_ylabel(axis_label(sensor.name, sensor.unit))
         axes.set_xticks([])
     panels[0][0].legend(fontsize=8, frameon=False, ncols=2)
-    caption = f"{len(shown_windows)} windows of {span_s:g} s, evenly chosen; each has its own initial state."
+    caption = f"{len(shown_windows)} windows of {span_s:g} s, evenly spaced; each has its own initial state."
     return inline_plot(figure, "Measured and predicted", caption, "measured and predicted readings")
 
 

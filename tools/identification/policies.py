@@ -96,6 +96,7 @@ def _compare(config: RunConfig, outcomes: Sequence[Outcome]) -> int:
     except ValueError as error:
         return complain("identify", f"--policies: {error}")
     identified_median, true_median = np.median(comparison.identified_scores), np.median(comparison.true_scores)
-    print(f"policies on the true plant, medians: {identified_median:.3f} learned on the identified twins,")
-    print(f"{true_median:.3f} on the true plants; difference {format_estimate(comparison.difference, 3, signed=True)}")
+    print(f"median score on the true plants: {identified_median:.3f} for policies trained on the identified twins,")
+    print(f"{true_median:.3f} for policies trained on the true plants; ", end="")
+    print(f"difference {format_estimate(comparison.difference, 3, signed=True)}")
     return ExitCode.OK

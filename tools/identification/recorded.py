@@ -90,7 +90,7 @@ def identify_run(folder: Path, out: Path) -> IdentifiedPlant:
         plant = nominal_plant(config)
     except ValueError as error:
         raise Failure(f"{folder / 'config.yaml'}: {error}") from None
-    source = f"run {folder.resolve().name}, its first {len(steps)} ticks"
+    source = f"first {len(steps)} ticks of run {folder.resolve().name}"
     with show_progress("fitting the plant", 1.0) as report:
         identification = fit_recorded(config, plant, steps, out, source, report)
     return write_identified(config, plant, identification, out, source)._replace(damage=tuple(damage))

@@ -200,7 +200,7 @@ def _newest_steps(folder: Path, config: RunConfig) -> list[Step]:
 def _sharpen(folder: Path, config: RunConfig, earlier: Result, steps: list[Step], out: Path) -> IdentifiedPlant:
     from onrig.sim.identification.sharpening import sharpen
 
-    source = f"run {folder.resolve().name}, its newest {len(steps)} ticks"
+    source = f"newest {len(steps)} ticks of run {folder.resolve().name}"
     try:
         plant = nominal_plant(config)
         fitted = fit_recorded(config, plant, steps, out, source)
@@ -209,7 +209,7 @@ def _sharpen(folder: Path, config: RunConfig, earlier: Result, steps: list[Step]
         raise Failure(f"{source}: {error}") from None
     if sharpening.has_departed:
         raise PlantDeparted(source, [_describe_departure(sharpening.changes)], out)
-    source = f"{earlier.source}; sharpened by {source}"
+    source = f"{earlier.source}; sharpened with the {source}"
     return write_identified(config, plant, sharpening.identification, out, source)
 
 

@@ -1,6 +1,6 @@
 """Coverage study: random twins are identified, and the results compared with the true values.
 
-The lumped parameters (within 30 % of the configuration's), the sensors' noise and zero, dry friction and dead band are
+The lumped parameters (within 30 % of the configuration's), sensor noise, zero errors, dry friction and dead band are
 random; the delay is 10 ms.  In half of the recordings the actuators are reversed.
 """
 

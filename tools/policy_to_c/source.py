@@ -124,9 +124,7 @@ def source_of(model: bytes, name: str) -> Source:
     check_operators(parsed)
     contract = _contract(parsed)
     if hidden_width(parsed):
-        raise ModelRefused(
-            "ports", "it has a hidden state, which the C function does not support: export a policy without memory"
-        )
+        raise ModelRefused("ports", "the C function does not support a hidden state: export a policy without memory")
     ports = ports_for(len(contract.observations), len(contract.actions), stochastic=contract.stochastic)
     check_graph(parsed, ports, limits.max_parameters, limits.max_operations)
     body = body_of(parsed, ports.inputs)
@@ -140,7 +138,7 @@ def source_of(model: bytes, name: str) -> Source:
 def _contract(model: OnnxModel) -> PolicyContract:
     text = model.metadata.get(METADATA_KEY)
     if text is None:
-        raise ModelRefused("contract", "it has no contract: add the rig's with onrig policy stamp")
+        raise ModelRefused("contract", "missing; add the contract of the rig with onrig policy stamp")
     try:
         return decode_contract(text)
     except (msgspec.DecodeError, RecursionError) as error:

@@ -22,9 +22,9 @@ from onrig.runtime.run_loading import load_resolved
 from onrig.tools.pretrained import PATIENCE_PIECES, PRETRAINING_FILE, Scores, total_improvement
 
 MIN_PIECES: Final = 6
-"""Pieces that the first attempt is given to become better than its first policy; each further one has twice as many."""
+"""Number of pieces in which the first attempt must improve on its first policy; doubled for each further attempt."""
 HORIZON_FACTOR: Final = 1.5
-"""Factor by which each attempt lengthens the horizon of the one before."""
+"""Factor by which each attempt lengthens the horizon of the previous one."""
 _CONFIG_FILE: Final = "config.yaml"
 _MAX_SEED: Final = 2**31
 
@@ -72,9 +72,9 @@ def _sync_folders(*folders: Path) -> None:
 
 
 def set_aside(folder: Path, n_failed: int) -> None:
-    """Move the run of the latest failed attempt to a folder of its own, unless that has been done.
+    """Move the run of the latest failed attempt to a folder of its own, unless this has already been done.
 
-    Its configuration moves last, so that a move that was interrupted is completed.
+    The configuration is moved last, so that an interrupted move is completed.
     """
     destination = attempt_folder(folder, n_failed)
     if not n_failed or (destination / _CONFIG_FILE).exists():

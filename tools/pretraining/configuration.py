@@ -19,7 +19,7 @@ from onrig.tools.pretrained import N_HELD_OUT_PLANTS
 from onrig.tools.twin_findings import uncovered_findings
 
 _PIECE_STEPS: Final = 5000
-"""Approximate length of a piece, long compared with the start of the processes (a few hundred steps)."""
+"""Approximate length of a piece, long compared with the start-up of the processes (a few hundred steps)."""
 _MIN_COVERED_SAMPLES: Final = 100
 """Minimum number of samples within the shield's box."""
 

@@ -24,7 +24,7 @@ def held_out_scores(config: RunConfig, folder: Path, plants: Columns, *, first: 
     model = read_model(path, config)
     verdict = model if isinstance(model, Refused) else admission_verdict(model, config)
     if isinstance(verdict, Refused):
-        raise Failure(f"{path}: refused at {verdict.stage}: {verdict.reason}")
+        raise Failure(f"{path}: refused by the {verdict.stage} check: {verdict.reason}")
     assert isinstance(model, bytes)
     options = msgspec.structs.replace(twin_options(config), samples=plants)
     scores: list[float] = []

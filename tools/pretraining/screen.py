@@ -55,16 +55,16 @@ def show_pretraining(
     except ConfigError as error:
         return print_problems(error)
     except PretrainingStopped as failure:
-        return complain("pretrain", f"{failure}; onrig pretrain --resume {folder} continues", failure.code)
+        return complain("pretrain", f"{failure}; continue with `onrig pretrain --resume {folder}`", failure.code)
     except Failure as failure:
         return complain("pretrain", str(failure), failure.code)
     last_scores = record.evaluations[-1]
     print(f"\n{record.ended} after {last_scores.episode} episodes, {record.seconds:.0f} s")
     print(f"expected on the rig: {_format_range(last_scores)} (95 %), median {format_estimate(last_scores.median, 3)}")
     if total_improvement(record.evaluations).low > 0:
-        print(f"start a run from it: onrig run {record.config} --pretrained {folder}")
+        print(f"start a run from this pretraining: onrig run {record.config} --pretrained {folder}")
     else:
-        print("this is no better than the first policy: allow more time (--minutes), or choose another recipe")
+        print("the policy is no better than the first one: allow more time (--minutes), or choose another recipe")
     return ExitCode.OK
 
 

@@ -22,7 +22,7 @@ from onrig.tools.pretrained import Pretraining, total_improvement
 
 START_FILE: Final = "start.yaml"
 N_SCREENING_PLANTS: Final = 8
-"""Number of plants on which a run from a pretraining tests each policy, some 0.2 s at 50 Hz for episodes of 4 s."""
+"""Number of plants on which a run from a pretraining tests each policy; takes about 0.2 s at 50 Hz for 4 s episodes."""
 
 
 def write_start(folder: Path, config: RunConfig, record: Pretraining) -> None:

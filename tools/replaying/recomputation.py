@@ -1,7 +1,7 @@
 """Recomputation of the loop's decisions from the recorded frames, by the stages of the tick in the loop's order.
 
-Frames, clock, acting policy, rollbacks, fading of the command, closing of the connection, and external restraints of
-the exploration are copied from the records; everything else is recomputed.
+Frames, clock, acting policy, rollbacks, fade-outs, connection closures and external restrictions on exploration
+are copied from the records; everything else is recomputed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from onrig.tools.replaying.recorded_outputs import RecordedOutputs
 
 LOST_RECORDS: Final = "earlier records of the episode were lost"
 UNKNOWN_STATE: Final = "the exploration's state is unknown, since records before the episode were lost"
-MISSING_POLICY: Final = "the policy file is missing (its actions were taken from the records)"
+MISSING_POLICY: Final = "the policy file is missing (the policy's actions were taken from the records)"
 _TRAINER_ACTED: Final = "a trainer acted (its actions were taken from the records)"
 MISSING_PERTURBED_POLICY: Final = "the policy file is missing, and parameter noise needs it"
 UNFINISHED: Final = "the next frame was not recorded"

@@ -29,7 +29,7 @@ _DECIMATED: Final = "the log contains only some of the ticks (log.decimation)"
 
 
 class OtherEvaluator(Exception):
-    """The run evaluated its policies with another variant of the C library than this machine; the message names
+    """The run evaluated its policies with a different variant of the C library than this machine has; the message names
     both."""
 
 

@@ -198,8 +198,8 @@ def _result_warnings(experiment: Experiment) -> list[str]:
     n_planned = experiment.n_cells * experiment.spec.trials
     if not experiment.is_finished:
         lines.append(
-            f"Unfinished: {experiment.n_trials} of {n_planned} trials, in {len(results)} of {experiment.n_cells} "
-            "cells; the results below cover only these."
+            f"Incomplete: {experiment.n_trials} of {n_planned} trials are finished, in {len(results)} of "
+            f"{experiment.n_cells} cells; the results below cover only these."
         )
     n_non_finite = sum(r.n_non_finite for r in results)
     if n_non_finite:

@@ -135,7 +135,7 @@ def read_experiment(folder: Path) -> Experiment:
 
 
 def measure_cell(cell: Cell, setting: CellSetup, trials: CellTrials) -> Result:
-    """Normalise and measure a cell, excluding non-finite trials and episodes that no trial was evaluated in."""
+    """Normalise and measure a cell, excluding non-finite trials and episodes in which no trial was evaluated."""
     is_evaluated = not np.isnan(trials.evaluation).all()
     raw, evaluated_episodes = scores_of(trials)
     numbers = np.flatnonzero(evaluated_episodes) + 1
@@ -162,8 +162,8 @@ def warn_of_few_trials(trials: int) -> list[str]:
         return []
     return [
         (
-            f"Some medians are of {trials} trials: with fewer than {MIN_TRIALS}, they have no 95 % interval and are "
-            "inconclusive."
+            f"Some medians are over only {trials} trials: with fewer than {MIN_TRIALS}, they have no 95 % interval and "
+            "are inconclusive."
         )
     ]
 

@@ -76,8 +76,8 @@ class ScoredCell(NamedTuple):
 def score_world(world: str, name: str, result: WorldResult) -> ScoredCell | None:
     """Score the trials of a cell in a world.
 
-    None for a world from gymnasium, one whose episodes may end early, or one without references. Raises NoSuchTask if
-    the world's run configuration is missing or has changed.
+    Returns None for a world from gymnasium, one whose episodes may end early, or one without references. Raises
+    NoSuchTask if the world's run configuration is missing or has changed.
     """
     run = result.cell.config
     if not run.world.startswith(PLANT_PREFIX):

@@ -66,7 +66,9 @@ def build_world_findings(folder: Path, figures: Path, spec: Spec, cells: Sequenc
     warnings = []
     n_finished, n_planned = sum(min(result.n_finished, spec.trials) for result in results), len(cells) * spec.trials
     if n_finished < n_planned:
-        warnings.append(f"Unfinished: {n_finished} of {n_planned} trials; the results below cover only these.")
+        warnings.append(
+            f"Incomplete: {n_finished} of {n_planned} trials are finished; the results below cover only these."
+        )
     n_non_finite = sum(result.n_finished - len(result.seeds) for result in results)
     if n_non_finite:
         warnings.append(f"{n_non_finite} trials are omitted because their networks diverged.")
@@ -148,7 +150,7 @@ def cells_sheet(results: Sequence[WorldResult]) -> Sheet:
 
 
 def sizes_sheet(results: Sequence[WorldResult]) -> Sheet:
-    """Table of the memory size of each task by the rule of thumb."""
+    """Table of memory sizes by the rule of thumb, one per task."""
     sizes = {world: buffer_size_by_rule(members) for world, members in group_by_world(results).items()}
     rows = tuple(
         (world, str(size.n_experiences), "" if size.has_converged else "still rising: more may be needed")

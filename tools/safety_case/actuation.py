@@ -26,7 +26,7 @@ class Output(NamedTuple):
 
 
 class Actuation:
-    """Devices of n episodes, with constant delays of the connection and of the plant."""
+    """Devices of n episodes, with constant connection and plant delays."""
 
     def __init__(self, box: PlantBox, period_s: float, safe: Array, n: int, rng: np.random.Generator) -> None:
         """``safe`` (actuators,): outputs before the first command."""

@@ -1,4 +1,4 @@
-"""Episodes through the tick's core, with adversarial policies, plants of the box, sensor errors, delays and lost
+"""Episodes through the tick's core, with adversarial policies, plants from the box, sensor errors, delays and lost
 frames.  In each episode the host dies.
 
 The plants are advanced as a batch; every decision is made by ``onrig.runtime.control.tick``, one episode at a time.
@@ -47,7 +47,7 @@ from onrig.tools.safety_case.campaign import (
 N_LANES: Final = 300
 """Number of episodes in a batch."""
 LOSS_PROBABILITIES: Final = (0.0, 0.1, 0.5)
-"""Probabilities of losing a frame; each episode has one of them."""
+"""Frame loss probabilities; each episode uses one of them."""
 _VARYING_FRACTION: Final = 0.3
 """Share of episodes whose plant varies from period to period, within the guarantee."""
 _AT_REST_FRACTION: Final = 0.3
@@ -126,7 +126,7 @@ class Lane:
 
 
 def sensor_model_for(config: RunConfig, box: PlantBox) -> SensorModel:
-    """Return the sensor model of a rig; raises ValueError if the sensors do not measure just position and velocity."""
+    """Return the sensor model of a rig; raises ValueError if they measure anything but position and velocity."""
     rig, observed_names = config.rig, (box.place, box.velocity)
     names = [next(o.sensor or o.name for o in rig.observations if o.name == n) for n in observed_names]
     if sorted(names) != sorted(s.name for s in rig.sensors):

@@ -34,7 +34,7 @@ MAX_TIME_TO_DEATH_S: Final = 4.0
 """Maximum time before the host dies."""
 N_SUBSTEPS: Final = 4
 _STOP_PROBABILITY: Final = 0.3
-"""Share of episodes that end with a stop of the device instead of the host's death."""
+"""Share of episodes that end when the device is stopped instead of when the host dies."""
 _MAX_ROUNDS: Final = 400
 """Maximum number of attempts to draw safe starts."""
 State = tuple[Array, ...]

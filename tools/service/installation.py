@@ -129,7 +129,7 @@ def install(
     trusted: bool = False,
     machine: Machine | None = None,
 ) -> int:
-    """Show the files below ``root``, and write them if ``writes``; returns the exit code."""
+    """Show the files under ``root``, and write them if ``writes``; returns the exit code."""
     try:
         config = load_for_rig(name, overrides, port=device)
     except ConfigError as error:

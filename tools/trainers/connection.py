@@ -162,7 +162,7 @@ class LearnerLink:
         return self._link.mirror
 
     def experiences(self, slots: NDArray[np.int64] | None = None) -> Experiences:
-        """Return copies of the experiences in ``slots`` (B,), by default of all."""
+        """Return copies of the experiences in ``slots`` (B,), by default all."""
         storage = self._mirror.storage
         slot_indices = np.arange(storage.stored) if slots is None else np.asarray(slots, np.int64)
         terminated = (storage.meta[slot_indices] & np.uint32(Flag.TERMINATED)) != 0
@@ -234,7 +234,7 @@ class LearnerLink:
         )  # fmt: skip
 
     def close(self) -> None:
-        """End the heartbeats."""
+        """Stop the heartbeats."""
         self._stop.set()
         self._thread.join()
 

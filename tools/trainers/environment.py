@@ -41,7 +41,7 @@ _STEP_S: Final = 10.0
 _STEP_PERIODS: Final = 20
 _HASH_BYTES: Final = 8
 _MAX_STARTS: Final = 3
-"""Most attempts of a reset to begin an episode: a busy machine may miss the first lease."""
+"""Maximum number of attempts to begin an episode in a reset: a busy machine may miss the first lease."""
 Info = dict[str, Any]
 
 
@@ -61,7 +61,7 @@ def make(
     ``config``: path, or name of a shipped configuration.  ``device``: port in place of the configuration's device.
     ``pace``: ``lockstep``, ``realtime``, or a multiple of real time as a number or text.  ``overrides``: as for
     `onrig run --set`.  ``run_dir``: run folder (default: ``runs/NAME-DATE-TIME``).  ``si``: observations and actions in
-    SI units instead of normalised by the rig's ranges.  Raises ConfigError with every problem.
+    SI units instead of values normalised by the rig's ranges.  Raises ConfigError with every problem.
     """
     set_pace = () if pace is None else (f"device.pace={_pace_setting(pace)}",)
     run_config = load_for_rig(str(config), ("local_learner=false", *overrides, *set_pace), port=device)
@@ -112,7 +112,7 @@ def for_trainer(config: RunConfig) -> RunConfig:
         image_shape(run)
     except ValueError as error:
         messages.append(f"{error}, at task.inputs")
-    problems = [Problem("the configuration of an environment", START, message) for message in messages]
+    problems = [Problem("environment configuration", START, message) for message in messages]
     if problems:
         raise ConfigError(problems)
     return run

@@ -1,4 +1,4 @@
-"""Run of an environment: start, exchange of actions and samples, end."""
+"""Run behind an environment: start, exchange of actions and samples, end."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _finish(child: Child) -> None:
 
 
 def history_up_to(last_two: NDArray[np.void], history: NDArray[np.void], periods: int) -> NDArray[np.void]:
-    """Return the last ``periods`` + 1 records: those in ``history`` before ``last_two``, then these."""
+    """Return the last ``periods`` + 1 records: those in ``history`` that precede ``last_two``, then ``last_two``."""
     first_tick = int(last_two[1]["tick"]) - periods
     return np.concatenate(
         [history[(history["tick"] >= first_tick) & (history["tick"] < last_two[0]["tick"])], last_two]

@@ -1,4 +1,4 @@
-"""Rendering of an environment, with the drawing that live page and terminal use."""
+"""Environment rendering, with the drawing that the live page and the terminal use."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def image_shape(config: RunConfig) -> tuple[int, int, int] | None:
     n_images = 0 if config.task.inputs is msgspec.UNSET else len(config.task.inputs)
     has_one_size = all((c.rows, c.columns) == (camera.rows, camera.columns) for c in other_cameras)
     if not has_one_size or n_images * camera.values != len(config.signals):
-        raise ValueError("the inputs of an environment are images of one size, or no images")
+        raise ValueError("environment inputs must be images of one size, or contain no images")
     return n_images, camera.rows, camera.columns
 
 

@@ -2,7 +2,7 @@
 
 All candidates are tested with the same pairs of a seed and a plant, which is drawn from the uncertainty of the rig's
 parameters.  A candidate is eliminated only if it is significantly worse (docs/advice.md). Finished trials are kept:
---resume continues a stopped race, if desired with a larger budget. Writes advised.yaml, the recipes of all candidates
+--resume continues a stopped race, with a larger budget if desired. Writes advised.yaml, the recipes of all candidates
 and a page; `onrig run CONFIG --advised DIR` uses the best candidate.
 """
 
@@ -26,7 +26,7 @@ class Options:
     minutes: Annotated[float, Value("M")] | None = None
     """Computing time in minutes, on all workers (default: 20)."""
     trials: Count | None = None
-    """Number of trials, instead of minutes: gives the same result on all machines of one kind."""
+    """Number of trials, instead of minutes; gives the same result on all machines of the same kind."""
     out: Folder | None = None
     """Folder of the race (default: runs/advice-NAME-N)."""
     resume: bool = False

@@ -3,8 +3,8 @@
 With PORT, a serial port, the device reports its rig.  CONFIG describes the rig and the connection to a device, or a
 twin or driver that is started. Most checks leave the actuators at their safe output. The others command a share
 (--share) of the device's range in both directions, for a few periods at a time, and let the lease expire; no shield
-protects the rig meanwhile. Checks that need an operator (e-stop, sensor, power) run only with --hands. Exit code 4: the
-device broke a rule or did not answer.
+protects the rig during these checks. Checks that need an operator (e-stop, sensor, power) run only with --hands. Exit
+code 4: the device broke a rule or did not answer.
 """
 
 from __future__ import annotations

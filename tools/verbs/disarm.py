@@ -53,18 +53,18 @@ def main(options: Options) -> int:
             line = stack.enter_context(_line(options))
             if line is None or not line.allows_disarm:
                 device = (
-                    "a twin, which needs no disarming: it ends with its run"
+                    "a twin, which ends with its run and needs no disarming"
                     if line is None
                     else "on a transport that `onrig disarm` does not support"
                 )
-                return complain("disarm", f"{options.port}: its device is {device}")
+                return complain("disarm", f"{options.port}: the device is {device}")
             result = disarm(stack.enter_context(contextlib.closing(line.open())), time, options.wait)
     except ConfigError as error:
         return complain("disarm", str(error))
     except LinkError as error:
         port_problem = missing_port_problem(line.path) if isinstance(line, Serial) else None
         cause = error if line is None or port_problem is None else f"{line.address}: {port_problem}"
-        lease_note = "" if line is None else "the device sets its safe outputs when its lease expires;  "
+        lease_note = "" if line is None else "the device sets its safe outputs when its lease expires; "
         advice = f"unconfirmed: {lease_note}inspect the rig"
         sys.stderr.write(f"onrig disarm: {cause}; {advice}\n")
         return ExitCode.HARDWARE

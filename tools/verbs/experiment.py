@@ -28,13 +28,13 @@ class Options:
     cluster: Annotated[str, Value("ADDRESS")] | None = None
     """Run on a Ray cluster: HOST:PORT, ray://HOST:PORT or auto."""
     trials: Count | None = None
-    """Number of trials per cell, instead of that in SPEC."""
+    """Number of trials per cell, instead of the number in SPEC."""
     only: Annotated[tuple[str, ...], Value("AXIS=VALUE")] = ()
     """Run only the cells with this value of a setting; may be repeated."""
     chunk: Count | None = None
     """Number of trials trained together (default: as many as keep all cores busy)."""
     costs: bool = False
-    """Only measure the time of an update in each cell of DIR, for its report (one trial, on an idle machine)."""
+    """Only measure the time per update in each cell of DIR, for the report (one trial, on an idle machine)."""
     dry_run: bool = False
     """Only check the experiment, and list the cells and their cost."""
     trust: Trust = False

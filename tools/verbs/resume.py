@@ -1,6 +1,6 @@
 """Resume a paused or faulted run from another terminal.
 
-A faulted run has latched a fault, and stays disarmed until an operator resumes it.
+A faulted run has latched a fault, and remains disarmed until an operator resumes it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class Options:
     """Arguments of the verb."""
 
     run: RunFolder | None = None
-    """Run folder (default: the only active run below this folder)."""
+    """Run folder (default: the only active run under the current folder)."""
     _: KW_ONLY
     yes: bool = False
     """Do not ask before the rig moves again, if RUN is not given."""

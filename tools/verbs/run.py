@@ -13,8 +13,8 @@ class Options:
     """Arguments of the verb."""
 
     config: Config | None = None
-    """Path or shipped name of a configuration, or folder that contains a run.yaml (default with --resume: that of the
-    run).
+    """Path or shipped name of a configuration, or folder that contains a run.yaml (default with --resume: the
+    run's configuration).
     """
     _: KW_ONLY
     run_dir: Folder | None = None

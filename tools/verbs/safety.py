@@ -4,7 +4,7 @@ Adversarial and random policies drive plants from the complete box of limits.pre
 tick, with sensor errors, late commands and lost frames, then through twin, protocol and session in virtual time. The
 host dies in each episode (runtime/SAFETY.md). Exit code 5 if a limit was exceeded.
 
-If limits.predicted is of the kind sampled, the plants are drawn from its uncertainty, and --barrier computes the
+If limits.predicted is of kind 'sampled', the plants are drawn from its uncertainty, and --barrier computes the
 barrier table.
 """
 
@@ -30,7 +30,7 @@ class Options:
     seed: Seed = 0
     """Seed of plants, errors, delays and policies."""
     barrier: bool = False
-    """Compute and test the barrier table for limits.predicted of the kind sampled; takes minutes."""
+    """Compute and test the barrier table for limits.predicted of kind 'sampled'; takes minutes."""
     plants: Count = 24
     """Number of plants for the computation of a barrier table."""
     tests: Count = 3000
@@ -51,7 +51,7 @@ def main(options: Options) -> int:
         from onrig.tools.barrier import build_barrier
 
         if min(options.plants, options.tests) < 1 or len(options.config) > 1:
-            return complain("safety", "--barrier takes one configuration, and --plants and --tests of 1 or more")
+            return complain("safety", "--barrier: expected one configuration, and 1 or more for --plants and --tests")
         return build_barrier(options.config[0], options.set, options.plants, options.tests, options.seed)
     from onrig.tools.safety import draw, drive
 

@@ -21,9 +21,9 @@ class Options:
     write: bool = False
     """Write the files (default: only show them)."""
     user: bool = False
-    """Set up a user service, which needs no root: only the unit."""
+    """Set up a user service (only the unit), which needs no root privileges."""
     root: Folder = Path("/")
-    """Write below DIR (for images)."""
+    """Write under DIR (for system images)."""
     device: Port | None = None
     """Serial port, in place of the configured device."""
     set: Overrides = ()

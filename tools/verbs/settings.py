@@ -19,7 +19,7 @@ class Options:
     """A section or setting, such as limits or learner.sac.lr."""
     _: KW_ONLY
     of: Config | None = None
-    """Include the plugins in the files of this configuration."""
+    """Include the plugin files of this configuration."""
     trust: Trust = False
     markdown: bool = False
     """Print the page docs/settings.md."""

@@ -12,7 +12,7 @@ class Options:
     """Arguments of the verb."""
 
     run: RunFolder | None = None
-    """Run folder (default: the only run of this user)."""
+    """Run folder (default: this user's only active run)."""
     _: KW_ONLY
     once: bool = False
     """Print one line and exit."""

@@ -12,7 +12,7 @@ class Options:
     """Arguments of the verb."""
 
     run: RunFolder | None = None
-    """Run folder (default: the only active run below this folder)."""
+    """Run folder (default: the only active run under the current folder)."""
     _: KW_ONLY
     web: Web = ""
     """Port on this machine (default: the first free one from 8089 on), or HOST:PORT for other machines, which need the

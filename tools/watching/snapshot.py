@@ -57,7 +57,7 @@ class Snapshot(NamedTuple):
     episode: int
     tick: int
     rate_hz: float | None
-    """Ticks per second of wall-clock time, over the last seconds."""
+    """Ticks per second of wall-clock time, over the last few seconds."""
     policy: int
     last_step: LastStep | None
     train: Sequence[float]

@@ -1,4 +1,4 @@
-"""Connections of the live page: a bounded number of watchers, and the distribution of messages to them.
+"""Live-page connections: a bounded number of watchers, and the distribution of messages to them.
 
 All users of one machine share an address. When all connections are taken, the oldest one without a complete request is
 closed first, then one whose client does not read its answer, so that no one can block the page and its STOP by holding

@@ -94,7 +94,7 @@ def format_url(address: Address, port: int, token: str | None, scheme: str = "ht
 
 
 def local_address() -> str:
-    """Return this machine's address in the local network, or its host name without a network."""
+    """Return this machine's address on the local network, or its host name without a network."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((_DOCUMENTATION_HOST, 9))
         return str(probe.getsockname()[0])

@@ -159,7 +159,7 @@ class Motion:
         return self._samples(records, selected) if len(selected) else None
 
     def recent(self, records: Records) -> Samples | None:
-        """Downsample the last seconds for a page that opens now; does not affect ``live``."""
+        """Downsample the last few seconds for a page that opens now; does not affect ``live``."""
         if not len(records):
             return None
         records = records[records["t_mono_ns"] > records["t_mono_ns"][-1] - int(_RECENT_S * 1e9)]

@@ -90,7 +90,7 @@ class _ViewProcess:
                 continue
             pause_s = self._restarts.next_delay_s(time.monotonic() - self._child.started_s)
             self._log_exit(
-                code, "restarted" if pause_s is not None else f"it is not restarted again; try onrig {self._view.name}"
+                code, "restarted" if pause_s is not None else f"not restarted again; try onrig {self._view.name}"
             )
             if pause_s is None or _readable(stop_fd, pause_s):
                 break
@@ -119,7 +119,9 @@ class _ViewProcess:
                     raise ViewError(f"{option}: {report.message}", code)
             if code is not None:
                 log = self._folder / "stderr.log"
-                raise ViewError(f"{option}: its process ended with code {code}; see {log}", ExitCode.INTERNAL)
+                raise ViewError(
+                    f"{option}: the process of the view ended with code {code}; see {log}", ExitCode.INTERNAL
+                )
             if time.monotonic() > deadline_s:
                 raise ViewError(f"{option}: no answer within {_START_S:g} s", ExitCode.INTERNAL)
             select.select((child,), (), (), 0.1)

@@ -30,13 +30,13 @@ class Beam(Plant, frozen=True, tag="beam"):
         return 1
 
     def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
-        """Time derivative of the state; the rotation of a rolling ball takes 2/7 of the accelerating force."""
+        """Time derivative of the state; the ball's rotation takes 2/7 of the accelerating force."""
         _, tilt, velocity = state
         acceleration = -(5.0 / 7.0) * self.gravity * xp.sin(tilt) - self.rolling * velocity
         return (velocity, (action[0] - tilt) / self.servo_s, acceleration)
 
     def constrain(self, xp: Maths[V], state: tuple[V, ...]) -> tuple[V, ...]:
-        """The ball stops at the ends."""
+        """Stop the ball at the ends."""
         position, tilt, velocity = state
         beyond = xp.abs(position) > self.half_length
         outward = beyond & (position * velocity > 0.0)

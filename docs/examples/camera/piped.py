@@ -14,7 +14,7 @@ from onrig.hw.rig import Camera
 
 
 class Piped(CameraDevice, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="piped"):
-    """Images that a command writes one after the other, each of which begins with its grey values, row by row."""
+    """Images written by a command, one after the other; each begins with its grey values, row by row."""
 
     home = ":PipedDriver"
     command: list[str]
@@ -24,7 +24,7 @@ class Piped(CameraDevice, frozen=True, forbid_unknown_fields=True, kw_only=True,
     columns: int
     """Columns of the command's image, a multiple of the rig's."""
     image_bytes: int
-    """Size of an image; YUV420 has 1.5 bytes for each pixel, of which the first is the grey value."""
+    """Bytes per image; YUV420 has 1.5 per pixel, with all grey values first."""
 
 
 class PipedDriver(CameraDriver):

@@ -1,4 +1,4 @@
-"""TD3 offline, from the stored experiences of a run: python off_line.py RUN_FOLDER POLICY.onnx [UPDATES]."""
+"""Offline TD3 on the stored experiences of a run: python off_line.py RUN_FOLDER POLICY.onnx [UPDATES]."""
 
 import sys
 from pathlib import Path

@@ -16,7 +16,7 @@ def main(endpoint, keys=None, most=float("inf")):
     verdicts, rng = [], np.random.default_rng(0)
     with onrig.connect(endpoint, keys) as rig:
         agent = Sac(len(rig.config.signals), len(rig.config.rig.actuators))
-        verdicts.append(rig.offer(agent.actor))  # until one is admitted, the rig does not move
+        verdicts.append(rig.offer(agent.actor))  # the rig does not move until a policy is admitted
         rig.done(0, 0)
         while agent.updates < most:
             news = rig.pull(wait_s=0.0 if rig.stored >= BATCH else 0.2)

@@ -11,7 +11,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 import onrig
 
 EVALUATIONS = 5
-UPDATES = 2  # per step; one, with a learning rate of 2e-3, suits a slower computer
+UPDATES = 2  # per step; on a slower computer use one, with a learning rate of 2e-3
 
 
 class Progress(BaseCallback):

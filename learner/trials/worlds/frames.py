@@ -1,4 +1,4 @@
-"""Frames of video, stored once however many experiences show them.
+"""Video frames, each stored once, however many experiences show it.
 
 An experience holds the numbers of the frames in its observations, oldest first, in place of pixels; number 0 is blank
 and precedes the first frame of an episode.  Numbers are reused once neither a memory nor a world refers to them.
@@ -27,7 +27,7 @@ class FrameStore:
     """Frames of all trials; memory grows with the number in use."""
 
     def __init__(self, size: int, max_used_frames: int, *, first_sweep_size: int = _FIRST_SWEEP_SIZE) -> None:
-        """``size``: bytes of a frame; ``max_used_frames``: largest number in use at a time; ``first_sweep_size`` is for
+        """``size``: bytes of a frame; ``max_used_frames``: maximum number in use at a time; ``first_sweep_size`` is for
         tests.
 
         Raises ValueError if this needs more than ``MAX_FRAMES``.

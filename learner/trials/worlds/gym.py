@@ -1,7 +1,8 @@
 """Gymnasium tasks as worlds: ``Pendulum-v1``, ``HalfCheetah-v4``, ``LunarLanderContinuous-v3``, ...
 
-Observations are one-dimensional boxes, as float32 and not normalised, or images of one channel: a world then passes
-on the numbers of the last few (``frames``).  Actions are bounded boxes, mapped from [-1, 1], or one discrete choice.
+Observations are one-dimensional boxes, as float32 and not normalised, or images with one channel: a world then passes
+on the numbers of the last few frames (``frames``).  Actions are bounded boxes, mapped from [-1, 1], or one discrete
+choice.
 """
 
 from __future__ import annotations

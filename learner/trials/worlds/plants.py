@@ -77,7 +77,7 @@ def draw_plants(config: RunConfig, options: PlantOptions, seeds: Sequence[int], 
         return None
     lengths = {len(values) for values in options.plants.values()}
     if len(lengths) > 1:
-        raise NoSuchTask("options.plants: expected equally many values of each parameter: plants are drawn jointly")
+        raise NoSuchTask("options.plants: expected the same number of values for each parameter (drawn jointly)")
     indices = np.repeat([seed % max(lengths) for seed in seeds], actors)
     values = {name: np.array(values)[indices] for name, values in options.plants.items()}
     plant = msgspec.convert(config.device.twin, TwinOptions).plant

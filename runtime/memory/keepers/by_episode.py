@@ -301,7 +301,7 @@ class MaxKLDiv(ByEpisode):
 
 class MinError(ByEpisode):
     """Evicts the episode with the smallest mean squared TD error (`minerror`); an experience not yet replayed counts as
-    the largest error."""
+    having the largest error."""
 
     name = "MinError"
     signal = Signal.TD_ERROR

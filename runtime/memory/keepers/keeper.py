@@ -30,7 +30,7 @@ class Signal(enum.Enum):
     """Inputs of a strategy other than age and chance."""
 
     EXPLORATION = "exploration"
-    """Distance of the action from the policy's, known when an experience is written."""
+    """Distance between the action and the policy's, known when an experience is written."""
     TD_ERROR = "TD error"
     """Latest absolute TD error, fed back by the learner."""
     POLICY = "policy"
@@ -97,7 +97,7 @@ class Keeper:
     checkpoint_bytes_per_slot: ClassVar[float] = 0.0
     """Bytes per slot for checkpoints of its state: the stored copy, and the next one while it is written."""
     holds: ClassVar[str] = ""
-    """Description of the content of its memory, for users."""
+    """Description of what its memory holds, for users."""
     keeps_all: ClassVar[bool] = False
     """Whether nothing is overwritten, so that the default capacity holds the entire run."""
     cyclic: bool = False

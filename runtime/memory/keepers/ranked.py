@@ -69,7 +69,7 @@ class RankDistribution:
 
 
 class RankedKeeper(Keeper):
-    """Overwrites the experience of a drawn rank, P ~ rank^-alpha; rank 1 has the smallest key, ties are in insertion
+    """Overwrites the experience at a drawn rank, P ~ rank^-alpha; rank 1 has the smallest key, ties are in insertion
     order.
 
     A new experience is always written. Ranks follow the exact distribution (:class:`RankDistribution`).

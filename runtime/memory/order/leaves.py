@@ -45,7 +45,7 @@ class Leaves:
         self._sum_blocks()
 
     def _fill(self, keys: NDArray[np.float64], slots: NDArray[np.uint32]) -> None:
-        """Replace all entries by ``keys`` in ascending order and their ``slots``."""
+        """Replace all entries with ``keys``, in ascending order, and their ``slots``."""
         self._clear()
         n_entries = (MIN_LEAF_ENTRIES + MAX_LEAF_ENTRIES) // 2
         for p, first in enumerate(range(0, len(slots), n_entries)):

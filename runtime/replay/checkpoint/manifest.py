@@ -149,7 +149,7 @@ def segment_numbers(folder: Path) -> list[int]:
 
 
 def is_checkpoint_file(name: str) -> bool:
-    """Whether a file name is that of a checkpoint file."""
+    """Whether a file with this name belongs to a checkpoint."""
     return name == TEMPORARY_NAME or bool(_NAME_PATTERN.fullmatch(name) or _SEGMENT_PATTERN.fullmatch(name))
 
 

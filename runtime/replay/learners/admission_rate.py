@@ -1,4 +1,4 @@
-"""Rate limit of admission: an allowance that accumulates with device time and is used up by each check.
+"""Rate limit of admission: an allowance that accumulates with device time and decreases with each check.
 
 Admission costs CPU time and a file, so a learner that offers constantly must not determine its rate.
 """

@@ -61,7 +61,7 @@ class Feed:
         """Answer a Pull; None if it waits for news."""
         inserted = self._memory.storage.inserted
         if not 0 <= pull.since <= inserted:
-            return Reply(Refused(f"{pull.since} writes claimed, but there have been {inserted}"))
+            return Reply(Refused(f"the mirror claims {pull.since} writes, but the memory has had only {inserted}"))
         if pull.wait_ms <= 0 or self._has_news(pull):
             return self._rows(pull)
         self.forget(ticket.peer)  # a peer has one pending Pull and has abandoned the earlier one

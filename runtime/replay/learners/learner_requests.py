@@ -129,7 +129,7 @@ class LearnerRequests:
             self._policies.note_rollback(policy_id, reason)
 
     def updates_behind(self, policy_id: int) -> int | None:
-        """Return the updates that the learner has reported beyond those in a policy; None for an unknown policy."""
+        """Return the number of updates that the learner has reported since a policy; None for an unknown policy."""
         step = self._policies.training_step(policy_id)
         return None if step is None else max(0, self.updates - step)
 
@@ -153,7 +153,7 @@ class LearnerRequests:
         was_attached = self.peers.enter(ticket, session, now_s)
         holds_lease = self.peers.lease.belongs_to(session, ticket.key)
         pushes = request.role == "push"
-        reason = self.peers.request_lease(ticket, session, now_s) if pushes else "it only reads"
+        reason = self.peers.request_lease(ticket, session, now_s) if pushes else "the learner only reads"
         if reason is None and not holds_lease and not self.succession.is_current(session):
             updates = self.updates if self.last_done_episode >= 0 or self._n_restored else None
             if not self.succession.admits(session, updates, is_ending=self.feed.is_ending):

@@ -108,7 +108,7 @@ def test_an_exception_applies_the_safe_output_and_latches_until_the_process_is_r
     assert ask(device, Op.ARM, number=9) == Result.NOT_NOW
     driver.calls.clear()
     sample(device)
-    assert driver.calls == [], "neither sampled nor fed: the controller falls into its own state"
+    assert driver.calls == [], "neither sampled nor fed, so the controller's watchdog acts"
 
 
 def test_a_driver_that_cannot_apply_the_safe_output_is_not_reported_safe(
@@ -178,7 +178,7 @@ def test_a_starved_watchdog_is_detected_by_the_clock(way: str) -> None:
     if way == "late command":
         driver.calls.clear()
         command(device, 120)
-        assert driver.calls == ["safe"], "the command is not put out on a controller that has let go"
+        assert driver.calls == ["safe"], "no command is sent to a controller that has released its motor"
     state = sample(device)
     assert (Fault(state.fault), driver.output) == (Fault.LEASE, None)
     assert not state.status & Status.ARMED

@@ -102,7 +102,7 @@ class Board:
 
 @contextlib.contextmanager
 def qemu(image: str, folder: Path, seed: int = 1, *, policy: bool = False) -> Iterator[Board]:
-    """Start a board; ``folder`` has a short name and takes its socket and its memory.
+    """Start a board; ``folder`` has a short name and holds its socket and its memory.
 
     ``policy``: with ``SWING_UP`` built in.
     """

@@ -72,7 +72,7 @@ class FirmwareLoop:
         return round(self._clock.now_ns * self._scale) // 1000 - self._since_us
 
     def hear(self, data: bytes) -> bytes:
-        """Pass bytes on now; returns the device's answer."""
+        """Pass bytes on at once; returns the device's answer."""
         n = self._library.onrig_loop_bytes(self._loop, data, len(data), self.now_us, self._out)
         return self._out.raw[:n]
 

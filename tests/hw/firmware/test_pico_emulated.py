@@ -98,7 +98,7 @@ def test_the_decoders_counts_give_the_angle_and_their_slope_the_velocity(pendulu
         pendulum.tell(f"turn {counts}")
         counted += counts
         host.fresh_state()
-        for _ in range(3):  # the slope has left the turning behind
+        for _ in range(3):  # the slope no longer includes the turning
             state = host.wait()
         assert state.sensors == ((counted + 8192) % 16384 - 8192, 0)
     for state in host.wire.states:
@@ -155,7 +155,7 @@ def test_a_hung_board_is_restarted_with_its_pins_released_and_a_new_boot_id(pend
 
 
 def begin_at_rest(host: Host) -> None:
-    """Arm once the slope no longer covers the ball's appearance at the sensor: such a jump is a dead sensor."""
+    """Arm once the slope no longer covers the ball's appearance at the sensor: such a jump counts as a dead sensor."""
     host.begin(PERIOD_US, host.long_lease, arm=False)
     for _ in range(5):
         host.wait()

@@ -47,7 +47,7 @@ def test_the_velocity_lags_by_no_more_than_stated(config: str, header: str, figu
     polls = re.search(r"_VELOCITY_POLLS (\d+)", (RIGS / f"{header}.h").read_text())
     assert polls is not None
     n, (place, velocity) = int(polls[1]), load(config).rig.sensors[:2]
-    # A line through readings a millisecond apart, the last of which may be as old; half a count off each, and rounded.
+    # A line through readings 1 ms apart, the last up to 1 ms old; each is off by half a count, the slope is rounded.
     behind = 1e-3 * ((n - 1) / 2 + 1) * hardest(config)
     weights = np.abs(2 * np.arange(n) - n + 1) * 6 / (n * (n * n - 1))
     counts = 0.5 * weights.sum() * 1e3 * place.resolution + velocity.resolution

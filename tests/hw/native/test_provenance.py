@@ -53,14 +53,14 @@ LACKS = "not built: no libonrig-x86-64-v4.so in /there"
             ARM,
             ["aarch64"],
             "computed by the C library (x86-64-v4); here it would be the C library (aarch64), which rounds "
-            "differently: only a machine with the C library (x86-64-v4) gives the same",
+            "differently: only a machine with the C library (x86-64-v4) gives the same results",
         ),
         (
             V4,
             NUMPY,
             [],
             "computed by the C library (x86-64-v4); here it would be numpy, which rounds differently: only a machine "
-            "with the C library (x86-64-v4) gives the same (not built: no libonrig-x86-64-v4.so in /there)",
+            "with the C library (x86-64-v4) gives the same results (not built: no libonrig-x86-64-v4.so in /there)",
         ),
         (
             BY_TORCH,
@@ -112,4 +112,4 @@ def test_the_executor_of_this_process_follows_the_library() -> None:
 def test_torch_is_named_if_it_was_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONRIG_TORCH", "cpu")
     assert executor().torch == "cpu"
-    assert evaluator_difference(variant()) is None, "policies are evaluated by the library all the same"
+    assert evaluator_difference(variant()) is None, "the library still evaluates the policies"

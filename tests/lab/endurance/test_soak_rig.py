@@ -44,7 +44,7 @@ class RecordedLine:
     mode: Mode = "carry"
 
     def lose(self, frames: int) -> None:
-        raise AssertionError("none is to be lost here")
+        raise AssertionError("no frame may be lost here")
 
 
 @given(st.permutations(LASTING))

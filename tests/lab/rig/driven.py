@@ -36,7 +36,7 @@ class Output(NamedTuple):
 
 
 class Motor:
-    """The emulated controller, which goes on whatever happens to its driver."""
+    """The emulated controller, which keeps running whatever happens to its driver."""
 
     def __init__(self, port: str, log: Path, pid: int) -> None:
         self.port, self.pid, self._log = port, pid, log
@@ -49,7 +49,7 @@ class Motor:
 
     @property
     def is_driving(self) -> bool:
-        """Whether it puts out a torque now."""
+        """Whether the motor has a torque now."""
         outputs = self.outputs
         return bool(outputs) and outputs[-1].torque != 0.0
 

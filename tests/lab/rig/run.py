@@ -95,7 +95,7 @@ class PoweredRun:
 
     @property
     def output(self) -> str:
-        """Its output so far."""
+        """Output of the run so far."""
         return self._output.read_text(errors="replace")
 
     def ended(self, within_s: float) -> int | None:
@@ -166,7 +166,7 @@ class Run(PoweredRun):
 
     @property
     def shm(self) -> Path | None:
-        """Its folder in shared memory; None if it does not exist."""
+        """Folder of the run in shared memory; None if it does not exist."""
         return next(self._shared.glob(f"onrig-{self.pid}-*"), None)
 
     def _record_children(self) -> None:

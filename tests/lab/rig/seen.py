@@ -20,7 +20,7 @@ from tests.lab.rig.run import UNHURRIED, Run
 EXAMPLE: Final = ROOT / "docs" / "examples" / "camera"
 CAMERA: Final = "onrig.runtime.camera.main"
 MAX_AGE_S: Final = 0.5
-"""Age of an image that a busy machine does not exceed."""
+"""Maximum age of an image, even on a busy machine."""
 
 
 def copy_example(folder: Path) -> Path:

@@ -55,7 +55,7 @@ class RandomMemory:
         self.drawn = self.mean + 0.2 * columns(m)[:, :-1]
         self.terminated = np.zeros((trials, CAPACITY), np.bool_)
         self.terminated[:, 9::20] = has_terminations
-        self.deviates = np.zeros((trials, CAPACITY), np.bool_)
+        self.overridden = np.zeros((trials, CAPACITY), np.bool_)
         self.trajectories = Trajectories(trials, CAPACITY, lambda trial, first_trial, second: first_trial >= 0)
         for trial in range(trials):
             steps = np.arange(CAPACITY)
@@ -68,7 +68,7 @@ class RandomMemory:
     def gather(self, slots: NDArray[np.int64]) -> Minibatches:
         """Experiences in slots (..., S, B)."""
         index = (np.arange(len(self.reward))[:, None], slots)
-        behaviour = Behaviour(self.mean[index], self.std[index], self.drawn[index], self.deviates[index])
+        behaviour = Behaviour(self.mean[index], self.std[index], self.drawn[index], self.overridden[index])
         return Minibatches(
             self.observation[index],
             np.clip(self.drawn[index], -1.0, 1.0),
@@ -91,7 +91,7 @@ class RandomMemory:
             self.notes.on_write(trial, np.arange(CAPACITY))
 
     def draws(self, updates: int, batch: int, *, only_update: int | None = None) -> Minibatches:
-        """Minibatches (K, S, B), or the one with this number; a trial's are the same whatever the other trials are."""
+        """Minibatches (K, S, B), or the one with this number; those of a trial do not depend on the others."""
         update_indices = range(updates) if only_update is None else [only_update]
         return self.gather(
             np.stack([np.random.default_rng(k).permutation(CAPACITY)[None, :batch] for k in update_indices]).repeat(

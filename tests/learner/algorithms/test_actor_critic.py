@@ -111,11 +111,11 @@ def test_only_the_value_learns_from_actions_that_the_policy_did_not_choose(name:
     algorithm = _make_algorithm(name)
     batch = make_policy_batch(algorithm, [1], N_OBS, M_ACT, T=T)
     policy, value = policies(algorithm), value_parameters(algorithm)
-    algorithm.learn(batch._replace(deviates=np.ones(batch.reward.shape, np.bool_)), 1.0)
+    algorithm.learn(batch._replace(overridden=np.ones(batch.reward.shape, np.bool_)), 1.0)
     assert (policies(algorithm) == policy).all()
     assert (value_parameters(algorithm) != value).any()
 
     other_batch = make_policy_batch(algorithm, [1], N_OBS, M_ACT, T=T)
-    algorithm.learn(other_batch._replace(deviates=other_batch.reward < 0.0), 1.0)
+    algorithm.learn(other_batch._replace(overridden=other_batch.reward < 0.0), 1.0)
     assert np.isfinite(policies(algorithm)).all()
     assert (policies(algorithm) != policy).any()

@@ -235,12 +235,12 @@ def test_values_out_of_range_count_as_its_ends_and_fractions_of_a_pixel_are_drop
 def test_observations_without_the_images_are_refused(name: str, config: AlgorithmConfig) -> None:
     settings, image = LearnerSettings(name, **{name: config}), _image(config)
     rows, columns = image.size
-    message = f"{image.frames} images of {rows} by {columns} pixels are {image.packed_values} observations, got 7"
+    message = f"{image.frames} images of {rows} by {columns} pixels need {image.packed_values} observations, got 7"
     with pytest.raises(ValueError, match=message):
         algorithm_for(settings, 7, 1, [np.random.default_rng(0)])
     algorithm = algorithm_for(settings, image.packed_values, 1, [np.random.default_rng(0)])
     assert isinstance(algorithm, Exportable)
-    with pytest.raises(ValueError, match="do not lead from"):
+    with pytest.raises(ValueError, match="do not map"):
         algorithm.policy_graph(0, _contract(msgspec.structs.replace(image, frames=1), algorithm.behaviour))
 
 

@@ -21,12 +21,12 @@ def _naf(memory: RandomMemory, refer: dict[str, Any] | None = None, **section: A
 def test_the_error_uses_the_value_of_the_successor_which_is_zero_after_a_terminal_state() -> None:
     memory = RandomMemory(2)
     memory.drawn *= 2.0
-    memory.deviates[:, ::3] = True
+    memory.overridden[:, ::3] = True
     naf = _naf(memory, gamma=0.5)
     naf.update(memory.draws(30, 8))
     batches = memory.draws(1, 8)
     assert batches.behaviour is not None
-    acted_actions = np.where(batches.behaviour.deviates[0][..., None], batches.action[0], batches.behaviour.drawn[0])
+    acted_actions = np.where(batches.behaviour.overridden[0][..., None], batches.action[0], batches.behaviour.drawn[0])
     assert (np.abs(acted_actions) > 1.0).any()
 
     def value_of(tape: Tape, x: Array, action: Array | None) -> Array:

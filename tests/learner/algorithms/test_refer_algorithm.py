@@ -119,10 +119,10 @@ def test_ratios_use_the_actions_as_drawn_before_any_clipping(section: dict[str, 
 
 
 @ALL_ALGORITHMS
-def test_the_shields_change_of_an_action_belongs_to_the_environment(section: dict[str, Any]) -> None:
-    """An experience whose action was replaced is equally near, and is learned from equally, as any other."""
+def test_a_change_of_an_action_by_the_shield_is_part_of_the_environment(section: dict[str, Any]) -> None:
+    """An experience whose action was replaced is as near as any other, and is learned from in the same way."""
     own_memory, other_memory = RandomMemory(1), RandomMemory(1)
-    other_memory.deviates[0, ::2] = True
+    other_memory.overridden[0, ::2] = True
     first, second = (make_algorithm(memory, dict(section), {}) for memory in (own_memory, other_memory))
     first.update(own_memory.draws(12, 8))
     second.update(other_memory.draws(12, 8))
@@ -175,7 +175,7 @@ def test_its_model_has_torchs_distribution_and_is_admitted(section: dict[str, An
 @ALL_ALGORITHMS
 @pytest.mark.parametrize("kl", ["mu_pi", "pi_mu"])
 def test_actions_without_policy_noise_do_no_harm(section: dict[str, Any], kl: str) -> None:
-    """Those of quiet episodes and of spent budgets."""
+    """As in quiet episodes, and once a budget is spent."""
     memory = RandomMemory(1)
     memory.std[0, ::2], memory.drawn[0, ::2] = 0.0, memory.mean[0, ::2]
     algorithm = make_algorithm(memory, dict(section), {"kl": kl})

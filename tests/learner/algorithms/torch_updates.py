@@ -1,6 +1,6 @@
 """Updates of the algorithms under ReF-ER in plain torch: losses of one record in float64, and Adam.
 
-Parameters are named as in the algorithms' state; what a record holds, as in their records.
+Parameters are named as in the algorithms' state, fields of a record as in their records.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def test_a_batch_comes_from_one_policy_and_its_episodes_continue_in_the_next(mon
     assert trials.steps == 96
     assert [left for _, left in batches_seen] == [1.0, pytest.approx(2 / 3), pytest.approx(1 / 3)]
     batches = [batch for batch, _ in batches_seen]
-    assert {batch.log_pi for batch in batches} == {None}, "that of present policies"
+    assert {batch.log_pi for batch in batches} == {None}, "the densities are computed from the current policies"
     fields = zip(*(batch[:-1] for batch in batches), strict=True)
     all_actors = PolicyBatch(*(np.concatenate(field, axis=2) for field in fields))
     assert all_actors.reward.shape == (2, 2, 48)
@@ -80,7 +80,7 @@ def test_actions_changed_by_a_shield_do_not_count_as_the_policys_own(monkeypatch
     batches_seen: list[PolicyBatch] = []
     monkeypatch.setattr(trials.algorithm, "learn", lambda batch, left: batches_seen.append(batch))
     trials.train(32)
-    assert (batches_seen[0].deviates == np.moveaxis(is_shielded, 0, 2)).all()
+    assert (batches_seen[0].overridden == np.moveaxis(is_shielded, 0, 2)).all()
 
 
 def test_the_kind_of_algorithm_decides_how_trials_learn() -> None:

@@ -233,7 +233,7 @@ def _make_diverge(trials: Trials, trial: int) -> None:
         (
             "pendulum",
             ["learner.algorithm=rainbow", OWN_NOISE],
-            "noise in its weights: expected process 'none', got 'own'",
+            "noise in the network weights: expected process 'none', got 'own'",
         ),
         ("pendulum", [OWN_NOISE], "no noise of their own: use process ou or none"),
         ("pendulum", ["device.twin.latency_us=2000"], "latency_us"),

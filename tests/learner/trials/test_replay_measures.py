@@ -32,7 +32,7 @@ def test_each_interpretation_of_the_paper_has_its_own_variance() -> None:
     score = make_score(lambda observation: np.zeros_like(action), 0.1)
     scores = score(np.zeros((2, 150_000, 3)), action, 50_000)
     assert scores.shape == (2, 3, 2)
-    # Methods, "KLPER": actions that depart by a standard deviation of 0.1.
+    # Methods, "KLPER": actions that deviate with a standard deviation of 0.1.
     assert scores[..., 0] == pytest.approx(0.701, abs=0.01)
     assert scores[..., 1] == pytest.approx(0.0, abs=1e-3)
 

@@ -301,7 +301,7 @@ def test_algorithm_and_actions_must_match() -> None:
 @pytest.mark.parametrize(
     ("world", "settings", "path", "message"),
     [
-        ("gym:Pendulum-v1", {}, "exploration", "only a plant's world explores by a run's process"),
+        ("gym:Pendulum-v1", {}, "exploration", "only a plant's world uses a run's exploration process"),
         (
             "plant:pendulum",
             {"learner": {"algorithm": "sac", "sac": SMALL_SETTINGS}},

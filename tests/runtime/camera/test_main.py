@@ -97,7 +97,7 @@ def test_the_pixels_are_row_major_whatever_their_order_in_memory() -> None:
 @pytest.mark.parametrize("timestamp", [101, -1, 1.0, None])
 def test_a_time_not_on_the_hosts_clock_is_refused(timestamp: Any) -> None:
     assert valid_time(100, 100) == valid_time(np.int64(100), 100) == 100
-    with pytest.raises(CameraError, match=r"expected a time from time\.monotonic_ns, now 100"):
+    with pytest.raises(CameraError, match=r"expected a time from time\.monotonic_ns, which is now 100"):
         valid_time(timestamp, 100)
 
 

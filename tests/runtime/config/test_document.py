@@ -345,7 +345,7 @@ def test_overrides_follow_the_rules_of_the_file(assignment: str, path: tuple[str
         ("explore.schedule.x=1", "no setting 'x' to set: explore.schedule is [{episode: 1, amplitude: 1}, {episode..."),
         ("explore.schedule[2]=1", "no item 2 to set: explore.schedule has 2 items"),
         ("rig[0]=1", "no item 0 to set: rig is {rate_hz: 50}"),
-        ("rig.new[0]=1", "rig.new[0]: the list does not exist; give it completely"),
+        ("rig.new[0]=1", "rig.new[0]: the list does not exist; set the complete list"),
         ("seed=012", "012 could be meant as octal: drop the leading zero, or quote it if it is text"),
         ("seed={a: 1, a: 2}", "duplicate key 'a', first used in line 1, column 2"),
         ("seed=[1", "while parsing a flow sequence (line 1): expected ',' or ']', but got '<stream end>'"),

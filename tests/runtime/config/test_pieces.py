@@ -153,7 +153,7 @@ def test_the_code_that_runs_is_what_was_hashed(write: Write) -> None:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        (plugin_document("/etc/mine.py:Mine"), "'/etc/mine.py' must be in the configuration's folder or below it"),
+        (plugin_document("/etc/mine.py:Mine"), "'/etc/mine.py' must be in the configuration's folder or a subfolder"),
         (plugin_document("../mine.py:Mine"), "must be in the configuration's folder"),
         (
             plugin_document("absent.py:Mine"),
@@ -227,7 +227,7 @@ def test_the_configuration_in_a_folder_of_results_is_data(tmp_path: Path) -> Non
     ):
         folder = tmp_path / marker.partition(".")[0]
         folder.mkdir()
-        assert not holds_results(folder / name), "alone it is its user's"
+        assert not holds_results(folder / name), "without a marker the folder is the user's own"
         (folder / marker).touch()
         assert holds_results(folder / name)
         assert not holds_results(folder / "run.yaml")

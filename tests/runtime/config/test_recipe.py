@@ -50,7 +50,7 @@ def test_its_learner_replaces_the_runs_and_the_rest_is_merged(recipe: Path) -> N
     assert config.selection.strategy == "FIFO[PER]"
     assert isinstance(config.exploration, Gaussian)
     assert config.exploration.amplitude == ((1.0, 0.5),)
-    assert config.exploration.budgets == expected.exploration.budgets, "what limits the noise stays"
+    assert config.exploration.budgets == expected.exploration.budgets, "limits on the noise are kept"
     assert config.episodes == 7
     assert (config.rig, config.task, config.limits) == (expected.rig, expected.task, expected.limits)
 
@@ -90,7 +90,7 @@ def test_a_missing_recipe_is_reported_where_it_is_named() -> None:
 
 
 def test_settings_of_another_noise_are_not_mixed_with_the_recipes(recipe: Path) -> None:
-    """In ``ou`` friction is the decay, in ``own`` how short the persistence is."""
+    """Friction is the decay in ``ou``, and shortens the persistence in ``own``."""
     run = recipe.parent.parent / "run.yaml"
     noise = "exploration: {process: ou, friction: 0.4, gain: 2.0, quiet: {every: 5}}\n"
     sections = find_config("pendulum").read_text().split("exploration:")

@@ -114,7 +114,7 @@ def test_another_episode_ends_the_current_one_without_a_fallback(realtime_traine
     start_ns = realtime_trainer.now_ns
     step = realtime_trainer.act(None)
     assert (step.policy, step.flags) == ((1.25,), Flag.HELD)
-    assert realtime_trainer.now_ns == start_ns, "nothing was waited for"
+    assert realtime_trainer.now_ns == start_ns, "the loop did not wait"
     assert realtime_trainer.is_over()
 
 

@@ -67,7 +67,7 @@ def test_repeated_episodes_are_progress_even_if_their_numbers_go_back(loop: Wait
     loop.wait(5.0 + LIMIT_S, step_back_at_five_seconds)
 
 
-def test_a_process_without_progress_is_given_up(loop: WaitingLoop) -> None:
+def test_the_loop_gives_up_on_a_process_without_progress(loop: WaitingLoop) -> None:
     with pytest.raises(Halted) as error:
         loop.wait(LIMIT_S + 5.0, lambda: None)
     assert error.value.fault is FaultName.BARRIER

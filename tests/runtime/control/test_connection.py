@@ -91,7 +91,7 @@ def test_the_episode_is_closed_at_its_last_step_and_nothing_before_it_is_lost(be
     assert first["tick"].tolist() == list(range(len(first)))
     assert (first["flags"][:-1] & Flag.NO_ACTION == 0).all()
     assert first["flags"][-1] & closing_flags == closing_flags
-    assert len(first) in (11, 12), "the step of the tenth record's successor was under way"
+    assert len(first) in (11, 12), "the step after the tenth record was in progress"
     assert rows["tick"].tolist() == list(range(len(rows)))
     assert bench.board[Word.ROWS] == bench.board[Word.CLOSED] == 3
     assert [len(rows[rows["episode"] == n]) for n in (2, 3)] == [STEPS + 1] * 2
@@ -129,14 +129,14 @@ def test_a_cable_pulled_as_the_run_expires_is_not_waited_for(tmp_path: Path, mon
     assert [name for name, _ in bench.reports].count("fault") == 1
 
 
-def test_a_device_that_does_not_come_back_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_run_gives_up_on_a_device_that_does_not_come_back(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     cable = make_cable(bench, monkeypatch, n_polls=1000)
     pull_at_record(bench, cable, 10)
     with pytest.raises(LinkError, match=r"no such port; waited 10 s \(device.reconnect_s\)"):
         bench.loop.run()
     assert LIMIT_S <= cable.now_s < LIMIT_S + 1.0
     assert bench.transitions[-1] == "unplugged:disconnected"
-    assert bench.board[Word.SAFE_NS] == 0, "no frame shows what the device does"
+    assert bench.board[Word.SAFE_NS] == 0, "no frame shows the state of the device"
 
 
 def test_a_run_that_must_not_wait_ends_as_soon_as_the_line_closes(
@@ -174,7 +174,7 @@ def test_another_device_on_the_port_ends_the_run(bench: Bench, cable: Cable) -> 
     with pytest.raises(DeviceMismatch, match="rig name: the device has other"):
         bench.loop.run()
     assert bench.transitions[-1] == "unplugged:disconnected"
-    assert bench.board[Word.SAFE_NS] == 0, "its frames tell nothing about the run's own device"
+    assert bench.board[Word.SAFE_NS] == 0, "frames of another device say nothing about the run's own"
 
 
 def test_a_cable_pulled_as_the_episode_ends_costs_no_episode(bench: Bench, cable: Cable) -> None:

@@ -88,10 +88,10 @@ def test_a_policy_acts_only_from_the_next_edge(slot: PolicySlot) -> None:
     switch = PolicySwitch(slot)
     slot.put(5, b"five")
     prepare(switch, times=10)
-    assert switch.active is None, "prepared, but no edge has come"
+    assert switch.active is None, "prepared, but not swapped before a tick edge"
     assert switch.swap()
     assert (active_model(switch), switch.policy_id, switch.n_swaps) == (b"five", 5, 1)
-    assert not switch.swap(), "it is not swapped for itself"
+    assert not switch.swap(), "a policy is not swapped for itself"
 
 
 def test_a_recurrent_policy_waits_for_the_start_of_an_episode(slot: PolicySlot) -> None:
@@ -225,7 +225,7 @@ def test_between_episodes_the_newest_policy_is_installed_at_once(slot: PolicySlo
     switch.install_newest()
     assert (active_model(switch), switch.policy_id, FakeSession.built) == (b"3", 3, [b"3"])
     switch.install_newest()
-    assert FakeSession.built == [b"3"], "what acts already is not built again"
+    assert FakeSession.built == [b"3"], "the acting policy is not built again"
 
 
 @pytest.mark.parametrize("n_pieces", [0, 1, 2, 3])
@@ -283,7 +283,7 @@ def test_after_a_failure_the_predecessor_acts_from_the_next_tick(slot: PolicySlo
     assert tick(switch) == (Flag.PROBATION, False)
     assert tick(switch, Rule.FINITE) == (Flag.PROBATION, True)
     assert (switch.policy_id, switch.active) == session
-    assert [tick(switch)[0] for _ in range(3)] == [Flag.ROLLED_BACK, 0, 0], "marked once; proven long ago"
+    assert [tick(switch)[0] for _ in range(3)] == [Flag.ROLLED_BACK, 0, 0], "marked once; it passed probation long ago"
     assert switch.n_rollbacks == 1
 
 
@@ -329,7 +329,7 @@ def test_policies_replaced_too_fast_to_pass_probation_are_rolled_back_one_by_one
         tick(switch)
     assert tick(switch, Rule.FINITE)[1]
     assert switch.policy_id == 3
-    assert tick(switch) == (Flag.PROBATION | Flag.ROLLED_BACK, False), "its own probation goes on"
+    assert tick(switch) == (Flag.PROBATION | Flag.ROLLED_BACK, False), "its own probation continues"
     assert tick(switch, Rule.FINITE)[1]
     assert switch.policy_id == 2
     assert tick(switch, Rule.FINITE) == (Flag.ROLLED_BACK, False)
@@ -416,7 +416,7 @@ def test_a_slow_first_build_does_not_prevent_swaps_once_builds_have_been_timed(s
     switch.install_newest()
     slot.put(3, b"three")
     prepare(switch, slack_ns=4 * BUILD_NS)
-    assert not switch.swap(), "the slow one is remembered"
+    assert not switch.swap(), "the slow build is remembered"
     switch.time_builds()
     prepare(switch, slack_ns=4 * BUILD_NS)
     assert switch.swap()

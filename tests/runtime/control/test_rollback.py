@@ -117,7 +117,7 @@ def test_a_policy_with_a_hidden_nan_is_admitted_acts_and_is_rolled_back_in_the_n
     offer_bad_policy_after_first_episode(rig, visited)
     records = rig.run()
     assert [event["policy"] for event in rig.events_of_kind("policy_admitted")] == [BAD], (
-        "nothing that admission tries is near"
+        "no probe state of admission is near the fault"
     )
     action_records = records[(records["flags"] & Flag.NO_ACTION) == 0]
     by_episode = [action_records[action_records["episode"] == episode] for episode in (1, 2, 3)]
@@ -235,4 +235,4 @@ def test_without_probation_it_continues_to_answer_nan(
     assert np.count_nonzero(records["rule"] == Rule.FINITE) > 1
     assert not (records["flags"] & (Flag.PROBATION | Flag.ROLLED_BACK)).any()
     assert rig.events_of_kind("policy_rolled_back") == []
-    assert np.isfinite(records["commanded"]).all(), "the shield needs nobody's help"
+    assert np.isfinite(records["commanded"]).all(), "the shield works without probation"

@@ -89,7 +89,7 @@ def test_the_applied_action_is_the_mixture_of_the_commands_in_force(
     step = complete_step(state(6, u_start=(10_000,), u_end=(-20_000,), tau_us=tau_us))
     assert step.applied == pytest.approx((applied_v,))
     assert bool(step.flags & Flag.LATE) == is_late
-    assert not step.flags & Flag.INVALID, "late is valid: what was applied is known"
+    assert not step.flags & Flag.INVALID, "a late command is valid: the applied action is known"
     assert (step.u_start, step.u_end, step.tau_us) == ((10_000,), (-20_000,), tau_us)
 
 
@@ -225,7 +225,7 @@ def fail(observation: npt.NDArray[np.float32]) -> tuple[float]:
 def test_a_policy_that_fails_or_returns_a_non_finite_value_hands_over_to_the_fallback(session: PolicySession) -> None:
     step = decide_step(begin_tick(noise=[(1.0,)]), state(1, (0, 1000)), session)
     assert step.rule == Rule.FINITE
-    assert not math.isfinite(step.policy[0]), "the record says what the policy wanted"
+    assert not math.isfinite(step.policy[0]), "the policy's output is recorded"
     assert step.exploration == 0.0
     assert step.command == (-15_000,), "the fallback brakes: -3 sat(1 / 2) V"
 
@@ -249,7 +249,7 @@ def test_a_random_level_replaces_the_action_if_the_draw_is_below_epsilon() -> No
     steps = [decide_step(tick, state(frame), policy(action)) for frame, action in ((1, 0.75), (2, 0.75), (3, NAN))]
     assert [step.explored[0] for step in steps[:2]] == [-3.0, 0.75]
     assert [step.exploration for step in steps] == [pytest.approx(1.25), 0.0, 0.0]
-    assert steps[2].rule == Rule.FINITE, "a policy without an answer is left to the shield"
+    assert steps[2].rule == Rule.FINITE, "without an answer of the policy the shield acts"
     tick._margin = 0.1
     near_step = decide_step(tick, state(4), policy(0.75))
     assert near_step.amplitude[0] == pytest.approx(0.04)

@@ -133,7 +133,7 @@ def test_a_device_at_twice_the_rate_ends_the_run(bench: Bench) -> None:
         bench, lambda s: s._replace(t_us=s.t_us - (s.frame - FIRST_ALTERED_FRAME) * bench.config.period_us // 2)
     )
     assert fault_of_halted_run(bench) is FaultName.DEVICE_RATE
-    assert "100 Hz by its clock, configured 50 Hz" in " ".join(message for _, message in bench.reports)
+    assert "100 Hz by its clock instead of the configured 50 Hz" in " ".join(message for _, message in bench.reports)
 
 
 @pytest.mark.rules("H625")

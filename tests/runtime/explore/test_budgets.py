@@ -111,7 +111,7 @@ def test_heat_lowers_the_amplitude_between_its_two_temperatures_and_pauses_at_th
     assert pause is not None
     assert (pause.cause, pause.wait_s) == ("'winding' reads 360.5; its limit is 360", 90.0)
     ledger.advance_at_rest(90.0)
-    assert ledger.pause() is None, "the next reading tells"
+    assert ledger.pause() is None, "the next reading decides"
 
 
 @settings(max_examples=40)

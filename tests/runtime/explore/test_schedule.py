@@ -141,7 +141,7 @@ def test_the_return_takes_k_clean_episodes_for_each_step_and_ends_at_one(b: Back
     back_off = BackOffState()
     for _ in range(n_trips):
         back_off = back_off_once(b, back_off)
-    assert b.factor ** (back_off.level - 1) > b.least or back_off.level <= 1, "no further than the least"
+    assert b.factor ** (back_off.level - 1) > b.least or back_off.level <= 1, "not reduced beyond the minimum"
     for level in range(back_off.level, 0, -1):
         for n_clean in range(b.clean_episodes - 1):
             back_off = count_clean_episode(b, back_off)

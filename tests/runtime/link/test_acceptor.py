@@ -58,7 +58,7 @@ def attach_until(condition: Callable[[], bool], rig: AcceptingRig) -> None:
         if condition():
             return
         can_attach(rig.local, None)
-    raise AssertionError("it does not come about")
+    raise AssertionError("the condition was never met")
 
 
 @pytest.mark.parametrize(
@@ -77,10 +77,10 @@ def test_a_listed_learner_gets_in_past_hundreds_of_connections_that_never_identi
             crowd.trickle(b"\0")
             attach_until(lambda: crowd.n_open() <= max_kept, rig)
             assert count_descriptors() - before < CROWD_SIZE + max_kept + 2 * MAX_SEATS_PER_ADDRESS + 20, (
-                "its own are few"
+                "the rig itself uses few descriptors"
             )
         with Crowd(endpoint, CROWD_SIZE, first=first_bytes) as crowd:
-            assert can_attach(rig.endpoint, learner_keys), "and from the same"
+            assert can_attach(rig.endpoint, learner_keys), "from the same address too"
         shed_connections = rig.server.take_shed_connections()
         n_shed = sum(group.n_connections for group in shed_connections if group.reason == "too many")
         assert n_shed >= 2 * (CROWD_SIZE - max_kept) - 50
@@ -156,9 +156,9 @@ def test_many_endless_messages_share_one_bound(socket_folder: Path, monkeypatch:
         before = resident_bytes()
         peers = [stack.enter_context(RawPeer(endpoint)) for _ in range(8)]
         sent = sum(peer.flood(MIB, 100 * MIB, 0.2) for peer in peers)
-        assert sent < MAX_TOTAL_BYTES_IN_FLIGHT + len(peers) * 8 * MIB, "beyond that it lies in the kernel"
+        assert sent < MAX_TOTAL_BYTES_IN_FLIGHT + len(peers) * 8 * MIB, "the rest is in the kernel's buffers"
         assert resident_bytes() - before < 64 * MIB
-        assert can_attach(rig.endpoint, None), "another learner waits until they are ended, and gets in"
+        assert can_attach(rig.endpoint, None), "another learner gets in once they are disconnected"
 
 
 def test_a_peer_that_sends_requests_and_does_not_read_grows_the_rig_by_one_answer(

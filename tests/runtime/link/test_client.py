@@ -65,7 +65,7 @@ def test_a_request_gets_its_reply_and_payloads(endpoint: str, client: LinkClient
     assert client.ask(Attach()) == (Accepted(), [])
     rig.close()
     assert [frames[1:] for frames in rig.requests] == [[encode(Pull(0, 0)), b"payload"], [encode(Attach())]]
-    assert rig.requests[0][0] != rig.requests[1][0], "each question has an id of its own"
+    assert rig.requests[0][0] != rig.requests[1][0], "each request has its own id"
     assert client.n_retries == 0
 
 
@@ -93,7 +93,7 @@ def test_a_lost_request_is_repeated_under_the_same_id(
     assert client.n_retries >= 1
 
 
-def test_a_rig_that_does_not_answer_is_given_up(client: LinkClient) -> None:
+def test_a_rig_that_does_not_answer_causes_a_timeout(client: LinkClient) -> None:
     with pytest.raises(LinkClosed, match="did not answer within 0 s"):
         client.ask(Attach(), timeout_s=0.0)
 
@@ -155,7 +155,7 @@ def times_of_requests(
     return times_s
 
 
-def test_a_request_is_repeated_at_growing_intervals_and_given_up_after_a_minute(
+def test_a_request_is_repeated_at_growing_intervals_and_abandoned_after_a_minute(
     client: LinkClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
@@ -163,7 +163,7 @@ def test_a_request_is_repeated_at_growing_intervals_and_given_up_after_a_minute(
     assert clock.now_s == pytest.approx(1060, abs=0.2)
 
 
-def test_a_learner_may_be_configured_to_ask_for_ever(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_learner_may_be_configured_to_ask_forever(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     client = LinkClient(endpoint, lambda: False, patience_s=math.inf)
     times_s = times_of_requests(client, Clock(), monkeypatch, until_s=5000)
     assert times_s[-1] > 4980

@@ -49,7 +49,7 @@ def test_an_endless_message_first_exhausts_its_senders_room_and_then_ends_its_co
     connection.add_forwarded([4 * MIB] * 3, 10.0)
     assert not may_read(connection, connection.bytes_in_flight)
     assert end_reason(connection, 99.0, 10.0 + INCOMPLETE_MESSAGE_TIMEOUT_S, connection.bytes_in_flight) is None, (
-        "a rig that does not look is no reason"
+        "a rig that does not poll is no reason to disconnect"
     )
     assert (
         end_reason(connection, 99.0, 10.1 + INCOMPLETE_MESSAGE_TIMEOUT_S, connection.bytes_in_flight)

@@ -74,7 +74,7 @@ def test_an_unlisted_learner_is_refused_at_once(rig: AcceptingRig, learner_keys:
     with pytest.raises(KeyRejected, match=f"does not accept this learner's key {pair_fingerprint(unlisted_keys.pair)}"):
         attach(rig.endpoint, unlisted_keys)
     assert rig.client_keys == []
-    assert attach(rig.endpoint, learner_keys) == Accepted(), "others go on"
+    assert attach(rig.endpoint, learner_keys) == Accepted(), "other learners continue"
     assert set(rig.refused_keys) == {pair_fingerprint(unlisted_keys.pair)}
 
 
@@ -89,7 +89,7 @@ def test_a_learner_that_expects_another_rig_is_informed(rig: AcceptingRig, learn
         attach(rig.endpoint, learner_keys._replace(rig=generate_key_pair().public))
 
 
-def test_a_learner_that_waits_for_ever_is_informed_and_keeps_trying(
+def test_a_learner_that_waits_forever_is_informed_and_keeps_trying(
     rig: AcceptingRig, learner_keys: LearnerKeys
 ) -> None:
     notes: list[str] = []
@@ -167,7 +167,7 @@ def test_our_rig_admits_no_one_if_its_authenticator_is_gone(socket_folder: Path,
     for option in (zmq.ZAP_ENFORCE_DOMAIN, zmq.CURVE_SERVER):
         assert rig.server._sockets[1][0].getsockopt(option) == 1
     assert rig.server._sockets[1][0].getsockopt(zmq.ZAP_DOMAIN) == ZAP_DOMAIN
-    assert rig.server._sockets[0][0].getsockopt(zmq.CURVE_SERVER) == 0, "the door for this machine is an ipc folder"
+    assert rig.server._sockets[0][0].getsockopt(zmq.CURVE_SERVER) == 0, "local access is through an ipc folder"
     rig.server.close()
 
 

@@ -245,7 +245,7 @@ def test_a_peer_is_gone_once_its_connection_is_closed(rig: Rig) -> None:
     ticket = rig.handled[0][0]
     assert not rig.server.is_disconnected(ticket.peer)
     peer.receive()
-    assert peer.socket.recv_multipart() == [bytes(8)], "what feels whether it is there is no answer to anything"
+    assert peer.socket.recv_multipart() == [bytes(8)], "a probe of the connection answers no request"
     peer.socket.close()
     while not rig.server.is_disconnected(ticket.peer):
         rig.server.wait(1)

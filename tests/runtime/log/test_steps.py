@@ -79,7 +79,7 @@ def test_a_public_reader_sees_every_value_by_its_name(rig: Rig) -> None:
         np.testing.assert_equal(si, [float(x) for x in expected])
 
 
-def test_names_that_are_not_identifiers_or_alike_are_distinguished() -> None:
+def test_names_that_are_not_identifiers_or_collide_are_made_unique() -> None:
     assert identifiers(["voltage", "coil-1", "coil_1", "coil1", "2nd", "ü"]) == (
         *("voltage", "coil_1", "coil_1_2", "coil1_3", "n2nd", "n_"),
     )

@@ -81,7 +81,7 @@ def test_the_memory_of_a_configured_budget_stays_within_it(retention: str) -> No
     assert memory.storage.nbytes + memory.keeper.nbytes <= 600_000
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="measures the process as Linux tells it")
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc/self/statm")
 @pytest.mark.parametrize("retention", RETENTIONS)
 def test_a_process_grows_by_no_more_than_the_budget_when_its_memory_fills(retention: str) -> None:
     budget_bytes = 4 << 20
@@ -89,4 +89,4 @@ def test_a_process_grows_by_no_more_than_the_budget_when_its_memory_fills(retent
     process = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     before, after = map(int, process.stdout.split())
     assert after - before <= budget_bytes + SLACK_BYTES
-    assert after - before >= 0.55 * budget_bytes, "measured what was meant (checkpoints hold the rest)"
+    assert after - before >= 0.55 * budget_bytes, "the memory itself was measured (checkpoints hold the rest)"

@@ -281,7 +281,7 @@ def test_no_transition_follows_from_nothing_or_a_single_record() -> None:
     assert len(builder.add(np.zeros(0, LAYOUT.dtype)).reward) == 0
     assert len(builder.add(records(1)).reward) == 0
     assert len(builder.add(np.zeros(0, LAYOUT.dtype)).reward) == 0
-    assert ticks(builder.add(records(2)[1:])) == [0], "the one before is still waiting"
+    assert ticks(builder.add(records(2)[1:])) == [0], "the previous record is still pending"
 
 
 def test_the_pending_record_does_not_keep_a_batch_alive() -> None:

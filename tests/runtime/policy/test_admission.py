@@ -102,8 +102,8 @@ def altered_contract(**changes: object) -> PolicyContract:
     [
         (altered_contract(rig="magman"), "rig is 'magman'; the rig has 'pendulum'"),
         (altered_contract(rate_hz=100.0), "rate is 100.0 Hz; the rig runs at 50.0 Hz"),
-        (altered_contract(format=3), "format is 3; supported are (1, 2)"),
-        (altered_contract(behaviour="beta"), "behaviour is 'beta'; known are"),
+        (altered_contract(format=3), "format is 3; supported: (1, 2)"),
+        (altered_contract(behaviour="beta"), "behaviour is 'beta'; known: "),
         (altered_contract(behaviour="gaussian"), "behaviour is 'gaussian', which needs format 2"),
         (altered_contract(behaviour="gaussian", format=2), "the rig adds its own exploration"),
         (altered_contract(actions=(Signal("voltage", "V", -10.0, 10.0),)), "actions 'voltage' is [-10.0, 10.0] V"),
@@ -169,7 +169,7 @@ def test_outputs_beyond_the_limits_are_refused_with_the_worst_one() -> None:
     stage, reason = refusal_of(models.policy(scale=3.1))
     assert stage == "bounds"
     assert "action 'voltage' is" in reason
-    assert "allowed is [-3, 3] V" in reason
+    assert "allowed: [-3, 3] V" in reason
 
 
 @pytest.mark.parametrize(("scale", "is_admitted"), [(3.0, True), (3.0002, True), (3.0004, False)])
@@ -189,7 +189,7 @@ def test_a_policy_that_fails_only_on_a_recorded_state_is_refused() -> None:
     states = np.concatenate([PROBES, np.array([[200, 0]], np.float32)])
     result = admit(data, CONTRACT, states)
     assert isinstance(result, Refused)
-    assert result.reason.startswith("action 'voltage' is 100 at theta 200, omega 0; allowed is [-3, 3] V; 1 of 65")
+    assert result.reason.startswith("action 'voltage' is 100 at theta 200, omega 0; allowed: [-3, 3] V; 1 of 65")
 
 
 def test_non_finite_probe_states_are_left_out() -> None:

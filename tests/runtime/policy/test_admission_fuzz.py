@@ -34,10 +34,10 @@ def test_every_mutant_gets_a_verdict_and_well_formed_ones_do_not_harm_the_loop(
     verdicts = outcome.verdicts
     assert sum(verdicts.values()) == n_mutants
     assert verdicts["admitted"] > 0
-    assert outcome.unbuilt == 0, "admission lets nothing through that the loop cannot run"
+    assert outcome.unbuilt == 0, "admission accepts only what the loop can run"
     assert outcome.acted == verdicts["admitted"] + verdicts["finite"] + verdicts["bounds"]
     if mutate is mutated_weights:
-        assert outcome.rolled_back > n_mutants / 20, "the form is sound and the numbers are not"
+        assert outcome.rolled_back > n_mutants / 20, "well-formed models with bad numbers are rolled back"
         assert set(verdicts) <= {"admitted", "finite", "bounds"}
     elif mutate is not mutated_contract:  # a number and a name are harmless, however odd
         assert n_mutants - verdicts["admitted"] > n_mutants / 4

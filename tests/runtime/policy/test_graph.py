@@ -75,7 +75,7 @@ def test_refuses_operators_of_other_domains() -> None:
 
 @pytest.mark.parametrize("opset", [0, 12, 27])
 def test_refuses_operator_sets_whose_rules_are_unknown(opset: int) -> None:
-    assert f"operator set {opset}; allowed are 13 to 26" in refusal_of(models.linear(opset=opset))
+    assert f"operator set {opset}; allowed: 13 to 26" in refusal_of(models.linear(opset=opset))
 
 
 def test_refuses_an_operator_before_the_set_that_introduced_it() -> None:

@@ -250,10 +250,10 @@ def test_in_real_time_a_successor_reads_again_what_came_after_the_checkpoint(tmp
     ) == (7, 3, 9, 2)
     replayed_ticks: Any = continuity.context
     assert (stubs.ring.n_taken, replayed_ticks, continuity.n_lost) == (50, list(range(40, 50)), 0)
-    assert continuity.n_dropped == 2 + 11, "the ring counts those of this life itself"
+    assert continuity.n_dropped == 2 + 11, "the ring itself counts those of this lifetime"
     assert stubs.descent == [(b"that one", (Ancestor(b"the first", 30),))]
     assert (stubs.accounts.state(), stubs.builder.episode_start) == ((SUMS,), EPISODE_START), (
-        "however much the ring has left"
+        "whatever remains in the ring"
     )
     assert events == [("memory_restored", {"inserted": 100, "closed": 7, "again": 0, "lost": 0})]
     assert stubs.policies.n_submitted == 1
@@ -281,9 +281,9 @@ def test_in_lockstep_a_successor_starts_after_the_checkpoint_with_everything_bef
         stubs.requests.updates,
         stubs.ring.n_taken,
     ) == (8, 8, 40, 50)
-    assert stubs.loop_state.data is None, "the loop itself knows where it is"
-    assert stubs.policies.reserved_after == 6, "the loop has seen what came later"
-    assert stubs.policies.n_submitted == 0, "it comes again"
+    assert stubs.loop_state.data is None, "the loop knows its own position"
+    assert stubs.policies.reserved_after == 6, "the loop has seen later policies"
+    assert stubs.policies.n_submitted == 0, "the learner offers it again"
     for episode in (7, 8, 9):
         continuity.checkpoint_episode(episode)
     assert upkeep.written == [9]
@@ -341,14 +341,14 @@ def test_a_resumed_run_gives_the_loop_its_position_unless_it_is_already_there(tm
         1,
         0,
     )
-    assert stubs.policies.reserved_after == 21, "no id is given twice, not even where files were lost"
+    assert stubs.policies.reserved_after == 21, "no id is assigned twice, even if files were lost"
     assert continuity.n_dropped == 5 + 11, "those before this process, and its own"
     (name, values) = events[0]
     assert name == "resumed"
     assert (values["episode"], values["policy"], values["episodes_newer_than_memory"]) == (8, 6, 2)
     for episode in (7, 8, 9):
         continuity.checkpoint_episode(episode)
-    assert upkeep.written == [9], "what it began with is not written again"
+    assert upkeep.written == [9], "the initial checkpoint is not written again"
 
 
 @pytest.mark.parametrize(
@@ -379,7 +379,7 @@ def test_after_the_last_episode_the_checkpoint_does_not_wait_for_the_learners_st
         ),
     )
     continuity.close()
-    assert upkeep.written[0] is not None, "nothing is made again that could need it"
+    assert upkeep.written[0] is not None, "nothing that needs it is repeated"
 
 
 @pytest.mark.parametrize(
@@ -425,7 +425,7 @@ def test_records_that_were_never_completed_are_lost_and_not_read(tmp_path: Path)
     account = continuity.account(rows=12)
     assert (account.read, account.lost) == (48, 2)
     continuity.checkpoint_if_due(0.0)
-    assert upkeep.written[0].extra["lost"] == 2, "whoever goes on from there counts on"
+    assert upkeep.written[0].extra["lost"] == 2, "a successor continues the count"
 
 
 def test_losses_are_counted_over_all_processes_and_lifetimes(tmp_path: Path) -> None:

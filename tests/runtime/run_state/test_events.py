@@ -186,10 +186,10 @@ def test_a_watcher_that_connects_a_thousand_times_a_second_costs_a_line_a_minute
         clock.now_s += 1 / per_s
         file.write("learner_attached", learner="plain", pushes=False)
         if n == 0:
-            assert len(lines_of(path)) == 1, "the first is told at once"
+            assert len(lines_of(path)) == 1, "the first is written at once"
     file.close()
     lines = lines_of(path)
-    assert sum(module.n_occurrences(line) for line in lines) == per_s * hour_s, "every one is counted"
+    assert sum(module.n_occurrences(line) for line in lines) == per_s * hour_s, "every event is counted"
     assert len(lines) < 80
     assert path.stat().st_size < 10_000
 
@@ -221,7 +221,7 @@ def test_strangers_fill_a_quarter_of_the_file_and_faults_always_fit(
     file = EventFile(path)
     for n in range(500):  # all different
         file.write("policy_admitted", policy=n, learner="x" * 2000)
-    assert path.stat().st_size < shrink_event_file / 4 + 2000, "the lines that count what was left out come on top"
+    assert path.stat().st_size < shrink_event_file / 4 + 2000, "only the lines that count dropped events are added"
     for n in range(500):
         file.write("memory_restored", inserted=n)
     size_before = path.stat().st_size
@@ -293,7 +293,7 @@ def test_the_first_event_is_reported_at_once_and_similar_ones_when_the_window_cl
     assert first_event.fields["policy"] == 1
     assert add_refusal(aggregator, 0.1, 2) == add_refusal(aggregator, 0.2, 3) == []
     (other,) = add_refusal(aggregator, 0.3, 4, "bounds")
-    assert other.fields["policy"] == 4, "another stage is another event"
+    assert other.fields["policy"] == 4, "a refusal at another stage is another event"
     (summary_event,) = aggregator.due(MIN_WINDOW_S)
     assert (summary_event.fields["policy"], summary_event.fields[COUNT_FIELD], summary_event.t_unix_s) == (3, 2, 0.2)
 

@@ -81,7 +81,7 @@ def test_a_link_of_another_user_is_not_followed(runs: Path, tmp_path: Path) -> N
     link = tmp_path / "link"
     link.symlink_to(runs)
     os.lchown(link, OTHER_UID, OTHER_UID)
-    with pytest.raises(UnsafeFolder, match=f"link is a link of user {OTHER_UID}; name its target instead"):
+    with pytest.raises(UnsafeFolder, match=f"link is a link owned by user {OTHER_UID}; name its target instead"):
         check_path(link)
     (runs / "notes").write_text("")
     os.chown(runs / "notes", OTHER_UID, OTHER_UID)

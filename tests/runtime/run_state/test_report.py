@@ -36,7 +36,7 @@ def assert_returns_at_once(action: Callable[[], object]) -> None:
     thread = threading.Thread(target=action, daemon=True)
     thread.start()
     thread.join(20.0)
-    assert not thread.is_alive(), "it waits for somebody to read"
+    assert not thread.is_alive(), "it waits for a reader"
 
 
 @pytest.fixture

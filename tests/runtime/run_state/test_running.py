@@ -39,7 +39,7 @@ def test_code_trusted_by_a_run_of_this_user_may_be_run_by_its_viewers(
     announce(shm, tmp_path / "run")
     monkeypatch.setenv("ONRIG_TRUST", "")
     (running,) = running_rigs()
-    assert python_files.trusted_digests() == set(), "a run that only happens to be there allows nothing"
+    assert python_files.trusted_digests() == set(), "a run that trusts no files allows nothing"
     running.trust_files()
     assert python_files.trusted_digests() == {"abc"}
     (shm / "trusted").unlink()  # as in a version without files

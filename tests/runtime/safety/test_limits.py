@@ -64,7 +64,7 @@ SPOILED = {
         "limits.fallback={kind: damp, actuator: current_1, observation: velocity, full_at: 1}",
         "'current_1' cannot brake in both directions: its safe output 0 A^2",
     ),
-    "half a range": ("pendulum", "limits.range={voltage: [-3, 0]}", "is an end of its range [-3, 0]"),
+    "half a range": ("pendulum", "limits.range={voltage: [-3, 0]}", "is at an end of its range [-3, 0]"),
 }
 
 
@@ -129,6 +129,6 @@ def test_a_range_without_an_integer_count_is_refused() -> None:
 
 def test_a_brake_that_rests_at_an_end_of_its_range_is_refused_for_fallback_and_reset() -> None:
     problems = collect_problems("pendulum", "rig.actuators[0].low=0")
-    message = "'voltage' cannot brake in both directions: its safe output 0 V is an end of its range"
+    message = "'voltage' cannot brake in both directions: its safe output 0 V is at an end of its range"
     assert [message in problem for problem in problems] == [True, True]
     assert ["limits.fallback.actuator" in p or "task.reset.actuator" in p for p in problems] == [True, True]

@@ -236,7 +236,7 @@ def test_limits_that_the_fallback_cannot_keep_are_refused(c: Case, message: str)
 
 
 @pytest.mark.parametrize("shape", [(N_NODES,), (3, N_NODES)])
-def test_curves_are_resample_bit_for_bit_as_numpy_draws_periodic_ones(shape: tuple[int, ...]) -> None:
+def test_curves_are_resampled_bit_for_bit_as_numpy_interpolates_periodic_ones(shape: tuple[int, ...]) -> None:
     rng, nodes = np.random.default_rng(4), np.linspace(-math.pi, math.pi, N_NODES, endpoint=False)
     angle = nodes + 0.9 * H * rng.uniform(size=shape) + rng.uniform(-9.0, 9.0, (*shape[:-1], 1))
     velocity = rng.normal(size=shape)

@@ -63,7 +63,14 @@ def test_the_shipped_fallback_keeps_what_it_holds() -> None:
     context = MAGMAN.limits.context(MAGMAN.rig, MAGMAN.period_us * 1e-6)
     assert hold_problem(hold, plants, context) is None
     braking_below = msgspec.structs.replace(hold, brake_below=0.5)
-    assert "0.5 m/s may accelerate the body to" in (hold_problem(braking_below, plants, context) or "")
+    message = hold_problem(braking_below, plants, context) or ""
+    assert "0.5 m/s may accelerate the body to" in message
+    remedy = float(message.rsplit("lower brake_below to ", 1)[1].split(" ")[0])
+    for brake_below, is_valid in ((remedy, True), (remedy + 0.002, False)):
+        followed = msgspec.structs.replace(hold, brake_below=brake_below)
+        assert (hold_problem(followed, plants, context) is None) is is_valid
+    strong = msgspec.structs.replace(plants, pull_m6_per_a2_s2=4.0 * plants.pull_m6_per_a2_s2)
+    assert "widen the envelope" in (hold_problem(hold, strong, context) or "")
 
 
 # -- judging -----------------------------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ def test_an_image_may_be_as_old_as_its_camera_allows(folder: Path) -> None:
     assert reader.failure == "the newest image of camera 'top' is 51 ms old (limit 50)"
     writer.put(1, image(TOP, 2), clock.now_ns)
     reader.read()
-    assert reader.failure == "", "images come again"
+    assert reader.failure == "", "images arrive again"
     assert reader.describe() == (
         "camera 'front': images up to 51.0 ms old, 2 seen twice; camera 'top': images up to 50.0 ms old, 1 seen twice"
     )

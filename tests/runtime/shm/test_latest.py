@@ -86,7 +86,7 @@ def test_a_writer_killed_half_way_leaves_the_previous_policy(segment: Segment) -
 
 
 @pytest.mark.parametrize("n_puts", [1, 2, 3])
-def test_a_policy_overtaken_during_the_read_is_given_up(
+def test_a_policy_overtaken_during_the_read_is_not_returned(
     segment: Segment, monkeypatch: pytest.MonkeyPatch, n_puts: int
 ) -> None:
     slot = PolicySlot(segment)

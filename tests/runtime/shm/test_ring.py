@@ -115,7 +115,7 @@ def test_records_that_were_read_remain_until_released(tmp_path: Path) -> None:
     ring.reader.release(2)
     assert (ring.reader.tail, ring.reader.retained()["tick"].tolist()) == (2, [2])
     ring.reader.release(1)
-    assert ring.reader.tail == 2, "what is free is not taken back"
+    assert ring.reader.tail == 2, "released records are not taken back"
     with pytest.raises(ValueError, match="records from 3 on were not read"):
         ring.reader.release(4)
     successor = RingReader(Segment.attach(ring.path, LAYOUT.schema), LAYOUT)
@@ -140,7 +140,7 @@ def test_neither_a_torn_record_nor_anything_after_it_is_returned(tmp_path: Path,
     original_byte = ring.corrupt(2, byte)
     assert ring.ticks() == [0, 1]
     ring.corrupt(2, byte, original_byte)
-    assert ring.ticks() == [0, 1, 2, 3], "once it is whole it comes"
+    assert ring.ticks() == [0, 1, 2, 3], "it is returned once complete"
 
 
 def test_a_complete_record_of_the_previous_round_is_not_mistaken_for_a_new_one(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_killed_writer_leaves_complete_records_and_another_continues(tmp_path:
     try:
         while n_seen < 20 * 64:
             assert process.poll() is None, "the writer ended by itself"
-            assert time.monotonic() < deadline_s, "the writer does not write"
+            assert time.monotonic() < deadline_s, "the writer has stalled"
             ticks = ring.ticks(limit=17)
             assert ticks == list(range(n_seen, n_seen + len(ticks)))
             ring.release(len(ticks))

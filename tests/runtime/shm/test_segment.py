@@ -31,9 +31,9 @@ def test_both_ends_see_the_same_bytes(tmp_path: Path) -> None:
     attached.body[99] = 2
     assert (attached.body[7], owner.body[99], len(attached.body)) == (1, 2, 100)
     attached.close()
-    assert owner.body[99] == 2, "a guest that leaves takes nothing with it"
+    assert owner.body[99] == 2, "closing an attached end removes nothing"
     owner.close()
-    assert (tmp_path / "s").exists(), "closing is not removing"
+    assert (tmp_path / "s").exists(), "closing does not remove the file"
 
 
 def test_a_missing_segment_is_distinguished_from_one_with_another_layout(tmp_path: Path) -> None:

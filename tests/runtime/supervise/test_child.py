@@ -46,7 +46,7 @@ def read_reports(child: Child, n: int) -> list[Report]:
     """The next ``n`` reports."""
     reports = list(child.reports())
     while len(reports) < n:
-        assert select.select((child,), (), (), PATIENCE_S)[0], "it says nothing"
+        assert select.select((child,), (), (), PATIENCE_S)[0], "the child sends no report"
         reports += child.reports()
     return reports
 
@@ -103,7 +103,7 @@ def test_processes_that_it_started_are_killed_with_it(start: Start) -> None:
     (ready,) = read_reports(child, 1)
     pidfd = os.pidfd_open(int(ready.message))
     child.kill()
-    assert select.select((pidfd,), (), (), PATIENCE_S)[0], "it goes on"
+    assert select.select((pidfd,), (), (), PATIENCE_S)[0], "its process is still running"
     os.close(pidfd)
     assert child.end(PATIENCE_S, send_sigterm=False) == -signal.SIGKILL
     child.kill()  # without effect
@@ -112,7 +112,7 @@ def test_processes_that_it_started_are_killed_with_it(start: Start) -> None:
 def test_its_end_can_be_awaited_without_a_request(start: Start) -> None:
     child = start(f"{SAY_READY}; {WAIT_FOR_SIGNAL}")
     read_reports(child, 1)
-    assert child.end(0.05, send_sigterm=False) == -signal.SIGKILL, "it was never told, so it never ended"
+    assert child.end(0.05, send_sigterm=False) == -signal.SIGKILL, "it was never asked to end, so it was killed"
 
 
 def test_ctrl_c_in_the_terminal_does_not_reach_it(start: Start) -> None:

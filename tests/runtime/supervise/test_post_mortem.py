@@ -136,7 +136,7 @@ def test_a_fault_leaves_the_last_two_seconds_of_records_and_frames(rig: Rig) -> 
     ]
 
 
-def test_the_story_states_what_when_why_and_what_to_do(rig: Rig) -> None:
+def test_the_report_states_what_when_why_and_what_to_do(rig: Rig) -> None:
     rig.run(10)
     rig.board[Word.STATE] = State.RUNNING
     rig.fault(FaultName.DEVICE_ESTOP)
@@ -198,7 +198,7 @@ def test_of_many_the_first_and_the_last_are_kept_and_the_event_names_the_deleted
     assert rig.list_dumps() == [*expected_names, f"{MAX_POST_MORTEMS + 3:03d}-device_lease"]
     assert [e[1]["replaces"] for e in rig.events][-3:] == [f"{MAX_POST_MORTEMS + n:03d}-device_lease" for n in range(3)]
     assert sorted(p.name for p in (rig.folder / "post-mortem").iterdir()) == rig.list_dumps(), (
-        "nothing half-made is left"
+        "no partial post-mortem is left"
     )
 
 

@@ -27,7 +27,7 @@ def test_a_run_does_not_fail_because_of_its_display(error: Exception, tmp_path: 
     for message in ("[/x]", "and on"):
         reports.record(Report("device", "warning", message))
     reports.close(0, "completed")
-    assert [report.message for report in shown_reports] == ["[/x]"], "what fails once is not tried again"
+    assert [report.message for report in shown_reports] == ["[/x]"], "a display that failed is not tried again"
     written_events = events(tmp_path / "events.jsonl")
     assert [e.get("message") for e in written_events if e["kind"] == "warning"] == ["[/x]", "and on"]
     (failure_event,) = [e for e in written_events if e["kind"] == "display_failed"]

@@ -87,7 +87,7 @@ def test_a_process_that_shows_progress_is_left_alone_and_one_that_does_not_is_ki
     assert bench.children[0].was_closed
 
 
-def test_a_process_that_hangs_every_time_is_given_up_however_long_a_hang_takes_to_detect() -> None:
+def test_a_process_that_hangs_every_time_is_abandoned_however_long_a_hang_takes_to_detect() -> None:
     bench = Bench()
     bench.process = RestartableProcess("learner", bench._launch, 2 * MIN_LONG_LIFETIME_S, bench.messages.append)
     bench.process.start()
@@ -128,7 +128,7 @@ def test_a_camera_that_cannot_be_opened_is_retried_for_minutes_and_one_that_work
             bench.poll_for(1.0, progress=1000 * lifetimes + second)
         for _ in range(MAX_FAILED_STARTS):
             bench.end(ExitCode.HARDWARE)
-            assert bench.process.child is None, "it waits"
+            assert bench.process.child is None, "no restart before the delay has passed"
             bench.poll_for(2.0)
             assert bench.process.child is not None
     bench.end(ExitCode.HARDWARE)
@@ -163,7 +163,7 @@ def test_until_then_processor_time_is_progress_but_not_forever() -> None:
     assert busy_child.was_killed
 
 
-def test_after_its_first_sign_of_progress_processor_time_is_none() -> None:
+def test_after_its_first_sign_of_progress_processor_time_no_longer_counts() -> None:
     bench = Bench()
     (child,) = bench.children
     bench.poll_for(1.0, progress=3)
@@ -221,7 +221,7 @@ def test_if_the_machine_cannot_start_a_process_it_is_retried() -> None:
     assert "could not be started: Too many open files" in bench.messages[-1]
     bench.poll_for(3.0)
     assert len(bench.children) == 2
-    assert len(bench.messages) == 2, "said once, however often it is tried"
+    assert len(bench.messages) == 2, "reported once, however often it is tried"
     assert not bench.process.is_abandoned
 
 
@@ -245,7 +245,7 @@ def test_only_consecutive_starts_without_room_count() -> None:
         assert not bench.process.is_abandoned
 
 
-def test_restarts_in_a_crash_loop_are_delayed_increasingly_and_then_given_up() -> None:
+def test_restarts_in_a_crash_loop_are_delayed_increasingly_and_finally_stop() -> None:
     restarts = RestartHistory()
     assert [restarts.next_delay_s(0.5) for _ in range(MAX_SHORT_LIFETIMES + 1)] == [0.0, 1.0, 2.0, 4.0, 8.0, None]
 
@@ -287,7 +287,7 @@ def test_a_hung_loop_is_reported_once_and_recovers_with_its_next_tick() -> None:
     assert watchdog.check(5.1, 9, is_ticking=True) is Verdict.OK
 
 
-def test_a_loop_that_does_not_recover_is_given_up() -> None:
+def test_a_loop_that_does_not_recover_is_abandoned() -> None:
     verdicts = check_watchdog(Watchdog(0.02), 0.0, HANG_GRACE_S + 2.0, 7)
     assert [v for v in verdicts if v is not Verdict.OK][:2] == [Verdict.HUNG, Verdict.EXPIRED]
 

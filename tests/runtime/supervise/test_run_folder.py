@@ -209,7 +209,7 @@ def test_changes_on_a_resume_are_in_the_events_and_damage_is_remembered(tmp_path
     difference = Difference(("episodes",), PENDULUM.episodes, longer_config.episodes)
     reopen_run_folder(tmp_path, Resumption(longer_config, [difference], ["meta.json", "log.mcap"], str(run)))
     file_list = read_list(tmp_path)
-    assert file_list.files.keys() == {"config.yaml", "meta.json", "log.mcap"}, "the others will grow"
+    assert file_list.files.keys() == {"config.yaml", "meta.json", "log.mcap"}, "files that will grow have no checksum"
     assert file_list.files["log.mcap"] == extent_of(b"logs")
     assert file_list.damaged == ("log.mcap", "meta.json")
     assert read_fields(tmp_path / "meta.json")["run"] == run

@@ -74,7 +74,7 @@ class EndingSupervisor(Supervisor):
     def _listen(self, timeout_s: float) -> None:
         self.n_polls += 1
         self._requests.has_repeated_request = self.n_polls >= self._impatient_at_poll
-        assert self.n_polls < 100, "it waits for ever"
+        assert self.n_polls < 100, "the supervisor waits forever"
 
     def _revive(self) -> None:
         if self.n_polls == self._starts_at_poll:

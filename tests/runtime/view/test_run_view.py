@@ -33,7 +33,7 @@ def test_a_run_is_found_attached_and_released(tmp_path: Path, monkeypatch: pytes
         live.board[Word.STATE], live.board[Word.TICK] = State.RUNNING, 5
         assert (view.state, view.word(Word.TICK)) == (State.RUNNING, 5)
         live.board[Word.STATE] = 250
-        assert view.state is None, "another version's word"
+        assert view.state is None, "a state of another version"
         view.detach()
         assert view.live is None
         assert view.running is None
@@ -45,7 +45,7 @@ def test_files_are_read_as_they_grow_and_reread_after_a_rewind(tmp_path: Path) -
     with (tmp_path / "episodes.csv").open("w") as file:
         file.write(CSV_HEADER + row(1) + "2,train,2")
         file.flush()
-        assert [e.episode for e in view.episodes()] == [1], "half a line waits"
+        assert [e.episode for e in view.episodes()] == [1], "a partial line is not returned yet"
         file.write("00,-1.0,-0.5,0.2,0.25,2,1,9,7\n")
         file.flush()
         assert [(e.episode, e.steps) for e in view.episodes()] == [(2, 200)]
@@ -66,7 +66,7 @@ def test_a_folder_is_read_at_once_and_damaged_files_are_left_out(tmp_path: Path)
         )
     )
     run = read_run(tmp_path, PENDULUM)
-    assert run.train["episode"].tolist() == [1, 4], "without steps, or cut short: none"
+    assert run.train["episode"].tolist() == [1, 4], "rows without steps and truncated rows are left out"
     assert run.evaluation["normalized"].tolist() == [0.1]
     assert [(e.t_unix_s, e.kind) for e in run.events] == [(3.5, "stop")]
     assert (run.section("buffer"), run.section("ticks"), run.meta) == ({"stored": 5}, {}, {})

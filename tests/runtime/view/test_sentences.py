@@ -40,7 +40,7 @@ def test_a_fault_is_reported_with_its_cause_and_hint_and_so_is_its_end() -> None
 @pytest.mark.parametrize(
     ("event", "text"),
     [
-        ({"kind": "policy_refused", "policy": 4, "reason": "too slow"}, "policy 4 refused at too slow"),
+        ({"kind": "policy_refused", "policy": 4, "reason": "too slow"}, "policy 4 refused: too slow"),
         ({"kind": "warning", "message": "careful"}, "careful"),
         ({"kind": "warning", "source": "replay", "message": "careful"}, "replay: careful"),
         ({"kind": "log_goes_on", "gap": 3}, "log goes on: gap 3"),

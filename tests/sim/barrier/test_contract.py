@@ -43,7 +43,7 @@ def problem(folder: Path, *overrides: str) -> str:
 )
 def test_a_table_for_something_else_is_refused_by_name(bench: Path, part: str, change: str) -> None:
     with_table(bench)
-    assert f"computed for another {part}: compute it again with `onrig safety CONFIG --barrier`" in problem(
+    assert f"computed for a different {part}: compute it again with `onrig safety CONFIG --barrier`" in problem(
         bench, change
     )
 
@@ -58,7 +58,7 @@ def test_an_identification_whose_table_must_be_recomputed_is_not_unpredictable(b
     )  # fmt: skip
     found = find_conflicts(config, result)
     assert not found.unpredictable
-    assert "computed for another plant: compute it again" in found.settings[0]
+    assert "computed for a different plant: compute it again" in found.settings[0]
 
 
 def test_a_table_for_a_plant_with_edited_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +120,7 @@ def test_a_table_that_changed_after_the_configuration_was_read_is_refused(bench:
     ("change", "said"),
     [
         ("limits.predicted.uncertainty.mass=[1, 2]", "no parameter 'mass'"),
-        ("limits.predicted.uncertainty.delay_s=[0, 0.01]", "state the largest one there, not delay_s"),
+        ("limits.predicted.uncertainty.delay_s=[0, 0.01]", "set the largest delay there, not delay_s"),
         ("limits.predicted.uncertainty.B_velocity_tilt=[7, 6]", "expected the lower end first"),
         ("limits.predicted.uncertainty.B_velocity_tilt=[-7, 6]", "got -7"),
         ("limits.predicted.place=angle", "no observation 'angle'"),
@@ -160,7 +160,7 @@ def test_a_twin_that_acts_later_than_the_table_covers_is_refused(bench: Path) ->
         bench, same, "device.twin.plant.delay_s=0.0005"
     )
     covered = "limits.predicted.plant_delay_us=500"
-    assert "computed for another limits" in problem(bench, same, covered, "device.twin.plant.delay_s=0.0005")
+    assert "computed for a different limits" in problem(bench, same, covered, "device.twin.plant.delay_s=0.0005")
 
 
 def test_a_device_on_a_port_keeps_the_plant_of_the_twin(bench: Path) -> None:

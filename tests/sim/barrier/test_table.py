@@ -42,7 +42,7 @@ def test_a_rig_at_rest_in_the_middle_is_safe_and_one_that_runs_towards_the_end_i
     assert margin(0.0, 0.0, 0.0) > 0.9
     assert margin(0.3, 0.4, 0.2) < 0.0
     assert margin(0.0, 0.1, 0.2) < margin(0.0, 0.1, 0.0) < margin(0.0, 0.1, -0.05)
-    assert margin(0.35, 0.0, 0.2) < header.slack, "the host may die behind this command"
+    assert margin(0.35, 0.0, 0.2) < header.slack, "the host may die after this command"
     assert table.at(np.array([[0.5], [0.0], [0.0]]))[0] == FLOOR, "beyond the table nothing is known"
 
 

@@ -150,13 +150,13 @@ def test_motion_determines_three_combinations_of_seven_declared_parameters(swung
     assert declared == {"inertia", "mass", "gravity", "length", "damping", "torque_constant", "resistance"}
     assert len(free & declared) == 3
     assert {"mass", "gravity", "length"} - free <= set(found.held)
-    assert "damping" not in found.held, "it is too small to show at all"
+    assert "damping" not in found.held, "the damping is too small to be visible"
     values = {u.name: u.value(c) for u, c in zip(found.unknowns, found.fit.coordinates, strict=True)}
     lumped = Pendulum(**{name: values[name] for name in declared}).lumped
     assert lumped == pytest.approx(TRUE.lumped, rel=0.03)
     told = "\n".join(result_of(found, Nameless(), RIG, None, "a test").not_known)
     for name, others in found.held.items():
-        assert f"{name}: indistinguishable from {', '.join(others)}; it remains" in told
+        assert f"{name}: indistinguishable from {', '.join(others)}; kept at" in told
     assert "damping: the recorded signals do not depend on it" in told
 
 

@@ -130,7 +130,7 @@ def test_the_shield_covers_the_width_of_the_coils_as_well_as_their_strength() ->
     untold = result_of(
         found._replace(is_free=np.zeros(len(unknowns), bool)), Magman(), magman.rig, box, "a test"
     ).predicted
-    assert untold["spread"] == box.spread, "what the signals do not tell is as uncertain as it was"
+    assert untold["spread"] == box.spread, "parameters that the signals do not determine keep their spread"
     assert "c2_spread" not in untold
 
 
@@ -159,7 +159,7 @@ def test_an_imperfection_of_the_initial_guess_that_was_not_found_is_removed() ->
 
 
 def test_the_shield_covers_a_sensor_offset(result: Result) -> None:
-    assert "sensor_error" not in result.predicted, "nothing is known of a shield"
+    assert "sensor_error" not in result.predicted, "without a shield there is no bound to extend"
     box = PENDULUM.limits.predicted
     assert isinstance(box, PendulumBox)
     found = result_of(identified(), Pendulum(), PENDULUM.rig, box, "a test")
@@ -171,7 +171,7 @@ def test_the_shield_covers_a_sensor_offset(result: Result) -> None:
     assert list(uncovered_zeros(twin, PENDULUM.rig, shielded)) == []
     noisy = msgspec.structs.replace(box, sensor_error={"angle": 0.02, "velocity": 1.2})
     more = result_of(identified(), Pendulum(), PENDULUM.rig, noisy, "a test").predicted["sensor_error"]
-    assert more == {"angle": pytest.approx(0.0586, abs=1e-4)}, "zero on top; noise beyond the bound that was there"
+    assert more == {"angle": pytest.approx(0.0586, abs=1e-4)}, "zero plus noise, which exceeds the previous bound"
     (message,) = uncovered_zeros(twin, PENDULUM.rig, box)
     assert "angle is up to 0.0302 rad off, which sensor_error does not cover" in message
 

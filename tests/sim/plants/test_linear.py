@@ -84,8 +84,8 @@ def test_a_size_that_is_not_a_parameter_is_refused(size: float) -> None:
     ("changes", "message"),
     [
         ({"A": [[0, 1]]}, "A: expected 2 rows, one per state, got 1"),
-        ({"A": [[0, 1], [0]]}, "A: expected 2 numbers, one per state, for velocity: 1"),
-        ({"B": [[0], [95, 1]]}, "B: expected 1 numbers, one per action, for velocity: 2"),
+        ({"A": [[0, 1], [0]]}, "A: expected 2 numbers, one per state, for velocity, got 1"),
+        ({"B": [[0], [95, 1]]}, "B: expected 1 numbers, one per action, for velocity, got 2"),
         ({"wrap": ["angel"]}, r"wrap: 'angel' is not a state \(known: angle, velocity\)"),
         ({"walls": {"angle": [1, -1]}}, "walls: expected the lower end first for angle, got 1 and -1"),
         ({"velocities_of": {"angle": "speed"}}, "velocities_of: 'speed' is not a state"),

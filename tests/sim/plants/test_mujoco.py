@@ -71,7 +71,7 @@ def test_a_diverged_plant_is_nan_and_does_not_restart(plant: Mujoco) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('type="hinge" axis="0 1 0"', 'type="ball"', "the joint 'hinge' is ball: use hinges and slides"),
+        ('type="hinge" axis="0 1 0"', 'type="ball"', "the joint 'hinge' is a ball joint: use hinges and slides"),
         ('name="push" ', "", "actuator 1 has no name"),
         ("<motor", '<general dyntype="filter"', "the actuator 'push' has an activation"),
         ("</mujoco>", "", "model: XML"),

@@ -105,7 +105,7 @@ def test_a_synthetic_transition_is_neither_terminal_nor_an_intervention_and_keep
     )
     assert offer.transitions.flags.tolist() == [Flag.SYNTHETIC] * 20
     assert offer.transitions.policy_id.tolist() == [7] * 20
-    assert before.flags.tolist() == [7] * 20, "what was measured is not touched"
+    assert before.flags.tolist() == [7] * 20, "the measured transitions are unchanged"
 
 
 def test_without_its_policy_a_transition_remains_as_measured() -> None:
@@ -134,7 +134,7 @@ def test_a_write_renews_its_slot_with_the_refresh_probability(refresh: float) ->
     spread = 4.5 * np.sqrt(4000 * refresh * (1 - refresh))
     assert abs(int(offer.may_overwrite.sum()) - 4000 * refresh) <= spread
     both = offer.may_overwrite & is_synthetic(offer.transitions)
-    assert abs(int(both.sum()) - 4000 * refresh * 0.4) <= 200, "whether, and what, are drawn apart"
+    assert abs(int(both.sum()) - 4000 * refresh * 0.4) <= 200, "renewal and alteration are drawn independently"
 
 
 @settings(max_examples=30)

@@ -46,7 +46,7 @@ def test_policies_answer_in_normalised_units(folder: Path) -> None:
     answers = PolicyFolder(PENDULUM.rig, folder / "policies").actions(ids, observations)
     wanted = reference(policy(), (observations * SI).astype(np.float32)) / 3.0
     np.testing.assert_allclose(answers[ids == 7], wanted[ids == 7], atol=1e-5)
-    assert np.isnan(answers[ids == 9]).all(), "policy 9 is not there"
+    assert np.isnan(answers[ids == 9]).all(), "policy 9 is missing"
 
 
 def test_a_file_that_is_not_a_policy_counts_as_missing(folder: Path) -> None:

@@ -858,7 +858,7 @@ def test_a_late_plant_does_not_move_until_its_command_arrives() -> None:
     bench.sample()
     bench.command(30_000)
     bench.sample()
-    assert bench.device.plant_state[0] == 0.0, "a reset empties what was under way"
+    assert bench.device.plant_state[0] == 0.0, "a reset drops commands in transit"
 
 
 def test_each_reset_draws_a_sample_of_plant_sensors_and_delay_by_its_seed() -> None:
@@ -879,7 +879,7 @@ def test_each_reset_draws_a_sample_of_plant_sensors_and_delay_by_its_seed() -> N
         assert bench.device.options == drawn
         second = drawn.plant.lumped["gain_per_v_s2"] > 1.1 * PLANT.lumped["gain_per_v_s2"]
         angle, _ = m.StateLayout(2, 1).decode(bench.device.sample()).sensors
-        assert angle == (round(0.5 / RESOLUTION) if second else 0), "the row's zero"
+        assert angle == (round(0.5 / RESOLUTION) if second else 0), "the zero in the drawn row"
         assert (drawn.plant.delay_s, drawn.noise_of("velocity")) == ((0.01, 0.001) if second else (0.0, 0.0))
         seen.add(second)
     assert seen == {False, True}
@@ -889,7 +889,7 @@ def test_each_reset_draws_a_sample_of_plant_sensors_and_delay_by_its_seed() -> N
     ("samples", "message"),
     [
         ({"gain_per_v_s2": (5.0, 6.0)}, "no values of gravity_per_s2, which is drawn together with the others"),
-        ({"mass": (0.05,), "dead_band": (0.1, 0.2)}, "expected equally many values of each parameter"),
+        ({"mass": (0.05,), "dead_band": (0.1, 0.2)}, "expected the same number of values for each"),
         ({"zero_angel": (0.1,)}, "the rig has no sensor 'angel' (did you mean 'angle'?)"),
         ({**{n: (v,) for n, v in PLANT.lumped.items()}, "mess": (1.0,)}, "the plant has no parameter 'mess'"),
         ({**{n: (v,) for n, v in PLANT.lumped.items()}, "dead_band": (-1.0,)}, "dead_band: expected 0 to"),

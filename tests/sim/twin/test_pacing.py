@@ -119,7 +119,7 @@ def test_frames_are_sent_on_an_exact_grid_however_late_the_twin_wakes_up(
 @pytest.mark.parametrize(("period_us", "after_ns"), [(20_000, 300_000), (1000, 250_000), (400, 100_000)])
 def test_a_frame_is_sent_a_little_after_its_sample(period_us: int, after_ns: int) -> None:
     assert hand_over_ns(1000 * period_us) == after_ns
-    # The offset of a command's effect counts from the sample: the command that follows the frame by 50 us tells of it.
+    # The offset of a command's effect counts from the sample: a command 50 us after the frame shows it.
     came_ns = 3 * 1000 * period_us + after_ns + 50_000
     _, sent = run(period_us, 5, [], [(came_ns, 3, 500)])
     assert sent[2][0] == pytest.approx(came_ns - 50_000, abs=5000)

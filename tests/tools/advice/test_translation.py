@@ -86,7 +86,7 @@ def test_an_update_ratio_that_does_not_divide_the_steps_is_kept_exactly() -> Non
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (["selection.synthetic={states: 0.1}"], r"does not support it: omit it at selection.synthetic"),
+        (["selection.synthetic={states: 0.1}"], r"does not support this setting: omit it at selection.synthetic"),
         (["exploration={process: parameter}"], r"exploration in trials depends only on the number of the episode"),
         (["exploration.over=steps"], r"exploration in trials depends only on the number of the episode"),
         (

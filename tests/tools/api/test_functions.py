@@ -100,7 +100,7 @@ def test_evaluate_scores_a_policy_of_the_run(
     is_evaluation = run.episodes["kind"] == "eval"
     assert result.episodes[-1].reward_sum == run.episodes["return"][is_evaluation][-1]
     assert result.mean["normalized"] <= 1
-    with pytest.raises(onrig.Failure, match="refused at contract: rig"):
+    with pytest.raises(onrig.Failure, match="refused by the contract check: rig"):
         onrig.evaluate(last_policy, "magman")
     with pytest.raises(onrig.Failure, match="cannot be read"):
         onrig.evaluate(tmp_path / "none.onnx", "pendulum")

@@ -226,15 +226,17 @@ def test_a_miss_during_a_stall_of_the_machine_is_attributed_to_the_machine() -> 
 
     assert value() == 1
     assert value(sentinel_records("timer", (10**9, 10**9 + 900_000))) == 0
-    assert value(sentinel_records("timer", (2 * 10**9, 2 * 10**9 + 900_000))) == 1, "at another time"
+    assert value(sentinel_records("timer", (2 * 10**9, 2 * 10**9 + 900_000))) == 1, "the stall was at another time"
     assert value(sentinel_records("timer", (10**9, 10**9 + 200_000))) == 1, "too short to cost a tick"
-    assert value(sentinel_records("line", (10**9, 10**9 + 900_000))) == 1, "a slow line does not make our own work long"
+    assert value(sentinel_records("line", (10**9, 10**9 + 900_000))) == 1, (
+        "a slow line does not explain a miss by the program"
+    )
 
 
 def test_at_two_hundred_hertz_a_miss_requires_a_simultaneous_stall_of_machine_or_line() -> None:
     def value(rate_hz: float, *stalls: SentinelRecords) -> list[float]:
         results = rate_results(rate_hz, rig_results("onrig", tally(50, 100, [missed_ticks(Miss.HOST)])), stalls=stalls)
-        return [c.value for c in build_checks(results) if "outside stalls" in c.name]
+        return [c.value for c in build_checks(results) if "outside machine stalls" in c.name]
 
     assert value(200) == [1]
     assert value(200, sentinel_records("line", (10**9, 10**9 + 2_000_000))) == [0]
@@ -299,7 +301,7 @@ def test_a_run_that_ended_by_itself_fails_a_check_and_keeps_its_measurements() -
     failing_checks = {c.name: c.value for c in build_checks(results) if not c.holds}
     assert failing_checks.pop("1000 Hz: without web: runs that ended prematurely") == 1
     assert len(failing_checks) == 2
-    assert all(math.isnan(value) for value in failing_checks.values()), "nothing to compare is no agreement"
+    assert all(math.isnan(value) for value in failing_checks.values()), "a check without data does not hold"
     assert "nan" in ratios_table([results])
     assert not [c for c in build_checks(rate_results(1000, base_results)) if "ended" in c.name]
 

@@ -71,4 +71,4 @@ def test_unsupported_measurements_are_reported(
 def test_a_policy_that_no_rig_would_admit_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = policies.write_bad_policy("wrong shapes", tmp_path)
     assert main(["bench", "policy", "--file", str(path)]) == 2
-    assert "refused at shapes" in capsys.readouterr().err
+    assert "refused by the shapes check" in capsys.readouterr().err

@@ -24,8 +24,9 @@ def test_a_missing_library_is_reported_with_its_cost(
     )
     assert main(["bench", "policy"]) == 0
     assert capsys.readouterr().err == (
-        "onrig bench: no C library (switched off by ONRIG_NATIVE=off): Python and numpy replace it: updates take 5 to "
-        "9 times as long, prioritised sampling 3 times, a tick a third more; `onrig doctor` shows how to install it\n"
+        "onrig bench: no C library (switched off by ONRIG_NATIVE=off): Python and numpy are used instead: updates "
+        "take 5 to 9 times as long, prioritised sampling 3 times as long, a tick a third longer; `onrig doctor` shows "
+        "how to install it\n"
     )
 
 

@@ -147,7 +147,7 @@ class Learner:
         nn.init.constant_(list(self.policy.parameters())[1], gain)
 
     def learn(self, steps: int, *, reset_num_timesteps: bool) -> None:
-        assert not reset_num_timesteps, "it would begin anew"
+        assert not reset_num_timesteps, "training would start over"
         self.num_timesteps += steps
         if self.num_timesteps >= self.interrupted_at:
             raise KeyboardInterrupt

@@ -104,7 +104,7 @@ def test_a_dead_address_is_reported_in_one_line_and_the_folder_can_be_resumed(
     )
 
 
-def test_a_port_that_never_answers_is_given_up(
+def test_a_port_that_never_answers_times_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(cluster, "CONNECT_TIMEOUT_S", 0.5)

@@ -96,7 +96,7 @@ def test_a_finished_experiment_can_be_read(spec: Path, tmp_path: Path, capsys: p
     assert experiment(spec, "--resume", "--trials", 4, "--only", "strategy=FULL[PER]", "--chunk", 1) == 0
     files_after = specs.trial_files(folder)
     assert len(files_after) == 7
-    assert files_before.items() <= files_after.items(), "what was there stays as it was"
+    assert files_before.items() <= files_after.items(), "existing trials are unchanged"
     assert len(msgspec.json.decode((folder / "meta.json").read_bytes())["resumed"]) == 1
 
 
@@ -145,8 +145,8 @@ def test_trials_computed_by_another_executor_are_left_unchanged(
         assert experiment(spec, "--out", folder, "--resume", *arguments) == 2
         assert capsys.readouterr().err == (
             f"onrig experiment: the trials in '{folder}' were computed by the C library (riscv64); here it would be "
-            f"{executor()}, which rounds differently: only a machine with the C library (riscv64) gives the same; "
-            "or choose another folder\n"
+            f"{executor()}, which rounds differently: only a machine with the C library (riscv64) gives the same "
+            "results; or choose another folder\n"
         )
     assert specs.trial_files(folder) == files_before
 
@@ -165,7 +165,7 @@ def test_trials_of_an_earlier_version_are_continued_and_the_executor_is_reported
     message = f"{message} {executor()}\n"
     assert message in capsys.readouterr().err
     assert experiment(spec, "--out", folder, "--resume", "--workers", 1) == 0
-    assert capsys.readouterr().err == "", "the second start has said it"
+    assert capsys.readouterr().err == "", "the second start has already reported it"
 
 
 def test_a_worker_with_another_executor_ends_it_with_2(
@@ -209,7 +209,7 @@ def test_a_folder_in_use_needs_resume(spec: Path, tmp_path: Path, capsys: pytest
         (["--out", "tiny.yaml"], "'tiny.yaml' is not a folder"),
         (["--out", "full"], "'full' is not empty but contains no experiment; choose another folder"),
         (["--out", "tiny.yaml/deeper"], "'tiny.yaml/deeper' cannot be written: Not a directory"),
-        (["--out", "none", "--resume"], "'none' does not exist; omit --resume to start it"),
+        (["--out", "none", "--resume"], "'none' does not exist; omit --resume to start the experiment"),
         (["--resume"], "--resume: no folder runs/tiny-N; omit --resume to start the experiment"),
         (["--workers", "0"], "--workers: expected 1 to 100000, got 0"),
         (["--only", "colour=red"], "--only: the grid has no axis 'colour' (one of config, strategy)"),
@@ -251,7 +251,7 @@ def test_a_dry_run_lists_the_cells_and_writes_nothing(
     assert experiment(spec, "--dry-run") == 0
     last_line = capsys.readouterr().out.splitlines()[-1]
     assert last_line.startswith("1 cells of 2 trials, 9 episodes each, about ")
-    estimate_text = "estimated from 1 or more updates of 2 trials of each of 1 kinds of cells"
+    estimate_text = "estimated from at least 1 updates of 2 trials for each kind of cell (1 in all)"
     assert last_line.endswith(f" CPUs available to this process ({estimate_text}); would run in runs/one-1")
     assert list(tmp_path.iterdir()) == [spec]
 
@@ -282,7 +282,7 @@ def test_a_dry_run_of_a_resumed_experiment_counts_what_is_left(
     assert experiment(spec, "--dry-run", "--resume", "--out", folder) == 0
     last_line = capsys.readouterr().out.splitlines()[-1]
     assert last_line.startswith(
-        "1 cells of 2 trials, 9 episodes each, 2 trials are finished, about 0 s of one core, 0 s on the "
+        "1 cells of 2 trials, 9 episodes each, 2 trials are finished, about 0 s on one core, 0 s on the "
     )
 
 

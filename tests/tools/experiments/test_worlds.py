@@ -93,7 +93,7 @@ def test_cells_are_combinations_in_each_world(tmp_path: Path) -> None:
             "has discrete actions, which sac does not support: use dqn, rainbow at learner.algorithm",
         ),
         ("world: gym:Pendulum-v1", "config: pendulum", "an experiment consists of either runs or worlds"),
-        ("world: gym:Pendulum-v1", "config: null", "expected one of 'config' and 'world' at blocks[0]"),
+        ("world: gym:Pendulum-v1", "config: null", "expected either 'config' or 'world' at blocks[0]"),
     ],
 )
 def test_mistakes_are_found_at_their_place(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -127,7 +127,7 @@ def test_trials_are_run_kept_and_reported(tmp_path: Path, capsys: pytest.Capture
     assert "Expl(1.0)[Uniform]" in capsys.readouterr().out
     tables = (tmp_path / "tables.md").read_text()
     assert "| Expl(1.0)[Uniform] − FIFO[Uniform] | 3 |" in tables
-    assert "Unfinished: 7 of 9 trials" in tables
+    assert "Incomplete: 7 of 9 trials are finished" in tables
     assert "1 trials are omitted because their networks diverged" in tables
     assert "As figure" not in (tmp_path / "report.html").read_text()
     names = sorted(path.name for path in (tmp_path / "figures").iterdir())

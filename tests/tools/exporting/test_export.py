@@ -216,7 +216,7 @@ def test_a_run_without_a_log_exports_its_memory_and_has_no_episodes(run: RunData
     assert exported_path.counts["experiences"] == run.experiences.rows
     assert len(exported_path.never_recorded) == 1
     for format_ in ("minari", "lerobot"):
-        with pytest.raises(CannotExport, match="export its memory: --format parquet"):
+        with pytest.raises(CannotExport, match="export the memory instead: --format parquet"):
             export(run_without_log, format_, tmp_path / format_)
 
 

@@ -61,7 +61,7 @@ def test_a_runs_own_data_narrow_its_identification(
         read_result(path / FILE_NAME) for path in (earlier_identification, folder / "identification")
     )
     assert all(new < old for new, old in zip(widths(after_sharpening), widths(before_sharpening), strict=True))
-    assert "sharpened by run" in after_sharpening.source
+    assert "sharpened with the newest" in after_sharpening.source
     gravity = next(p for p in after_sharpening.parameters if p.name == "gravity_per_s2")
     assert gravity.value == pytest.approx(24.08, rel=0.02)
     assert "gravity_per_s2" in capsys.readouterr().out

@@ -158,7 +158,7 @@ def test_an_experiment_ends_as_soon_as_the_parameters_are_known(tmp_path: Path) 
     words = ["identify", "pendulum", *SETTINGS, "--out", str(tmp_path), "--until"]
     assert main([*words, "0.5"]) == 0
     result = read_result(tmp_path / "identified.yaml")
-    driven_s = float(result.source.split(", ")[-1].removesuffix(" s driven"))
+    driven_s = float(result.source.split(", driven for ")[-1].removesuffix(" s"))
     assert driven_s in (8.5, 12.5)
     for parameter in result.parameters[:3]:
         assert (parameter.high / parameter.low) ** 0.5 - 1 <= 0.65

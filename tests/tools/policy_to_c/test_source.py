@@ -88,12 +88,12 @@ def test_untranslatable_policies_are_refused_in_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     message_start = "onrig policy: /policy.onnx: cannot be translated"
-    memory = "ports: it has a hidden state, which the C function does not support: export a policy without memory"
+    memory = "ports: the C function does not support a hidden state: export a policy without memory"
     assert refusal_message(serialized(recurrent()), tmp_path, capsys) == f"{message_start} ({memory})"
     images = "operators: Floor -> 'whole' cannot be translated to C"
     assert refusal_message(serialized(convolving()), tmp_path, capsys) == f"{message_start} ({images})"
     model_without_contract = serialized(policy(contract=None))
-    stamp = "contract: it has no contract: add the rig's with onrig policy stamp"
+    stamp = "contract: missing; add the contract of the rig with onrig policy stamp"
     assert refusal_message(model_without_contract, tmp_path, capsys) == f"{message_start} ({stamp})"
     assert refusal_message(b"no model", tmp_path, capsys).startswith(f"{message_start} (format: ")
     assert refusal_message(bytes(5 << 20), tmp_path, capsys) == f"{message_start} (size: more than 4194304 bytes)"

@@ -115,7 +115,7 @@ def test_learning_that_fails_starts_again_with_another_seed_and_a_longer_horizon
     printed = capsys.readouterr().out
     assert "limit of 12 episodes after 12 episodes" in printed
     assert "no better than the first policy" in printed
-    assert "start a run from it" not in printed
+    assert "start a run from this pretraining" not in printed
     assert read_pretraining(killed_folder).evaluations == record.evaluations
     assert digest(networks(out)) == digest(networks(killed_folder))
 
@@ -159,7 +159,7 @@ def test_a_run_tests_its_policies_on_held_out_plants(pretrained: PretrainedFolde
     assert screening.failure(newest_policy) == "", "it scores what the pretraining recorded"
     stricter = msgspec.structs.replace(plants, min_scores=(*plants.min_scores[:2], last[2] + 1e-6))
     message = Screening(config, stricter, lambda: None).failure(newest_policy)
-    assert message == f"it scores {last[2]:.3g} on plant 3 of 3, but {last[2]:.3g} is required"
+    assert message == f"score {last[2]:.3g} on plant 3 of 3, but {last[2]:.3g} is required"
 
 
 @pytest.mark.parametrize(("score", "expected"), [(0.9, {"screening": 8}), (0.05, {})])

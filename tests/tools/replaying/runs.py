@@ -43,7 +43,7 @@ SHORT: Final = ("episodes=2", "task.episode_s=0.6")
 
 
 def make_policy(config: RunConfig, policy_id: int, scale: float = 1.0) -> bytes:
-    """Some policy that moves a rig, a different one for each id; stochastic if the rig requires it."""
+    """A policy that moves a rig, different for each id; stochastic if the rig requires it."""
     rng = np.random.default_rng(policy_id)
     rig = config.rig
     n, m, signals = len(config.signals), len(rig.actuators), config.signals

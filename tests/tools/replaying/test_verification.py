@@ -140,7 +140,7 @@ def test_gates_back_off_and_budgets_are_recomputed_from_the_records(gated_run: L
     assert len({float(r["amplitude"][0]) for r in gated_run.records}) > 5
     assert len(gated_run.records) < 6 * 31  # a spent budget ended episodes
     usages = [hourly_usage(p) for p in read_parts(gated_run) if isinstance(p, StoredLoopState)]
-    assert usages != sorted(usages)  # the rig stood still for an hour: only the state kept by the loop tells how long
+    assert usages != sorted(usages)  # the rig stood still for an hour: only the state kept by the loop shows how long
     assert_equal(verify(gated_run), len(gated_run.records))
 
 
@@ -459,7 +459,7 @@ def test_the_drive_to_a_drawn_start_and_the_targets_are_recomputed(tmp_path: Pat
     for record, start in zip(first_records, starts, strict=True):
         assert abs(record["observation"][0] - start["position"]) < 0.0025
     resets = np.array([r["observation"] for r in run.records if r["kind"] == Kind.RESET])
-    assert (resets[:, 2:] == [0.0, 0.0]).all(), "the middle of the targets on the way to a start"
+    assert (resets[:, 2:] == [0.0, 0.0]).all(), "on the way to a start, targets are at their middle"
 
     # A session that starts by driving to a start knows the destination from the log's state.
     parts = read_parts(run)

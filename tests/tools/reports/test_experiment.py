@@ -62,7 +62,7 @@ def test_an_experiment_is_reported_in_figures_tables_and_one_page(
     assert "pendulum, FULL[PER]" in out
     assert "Figure 13 is not drawn: it needs finished trials of two strategies above 50 Hz" in out
     assert "Table 6 is missing" in out
-    assert "Unfinished" not in out
+    assert "Incomplete" not in out
 
 
 def test_the_same_results_give_the_same_bytes_and_figures_without_data_are_removed(tmp_path: Path) -> None:
@@ -91,8 +91,8 @@ def test_an_unfinished_experiment_is_reported_as_far_as_it_got(
     )
     assert main(["report", str(tmp_path)]) == 0
     out = capsys.readouterr().out
-    assert "Unfinished: 1 of 12 trials, in 1 of 3 cells" in out
-    assert "Some medians are of 1 trials: with fewer than 6, they have no 95 % interval" in out
+    assert "Incomplete: 1 of 12 trials are finished, in 1 of 3 cells" in out
+    assert "Some medians are over only 1 trials: with fewer than 6, they have no 95 % interval" in out
     tables = (tmp_path / "tables.md").read_text()
     assert row(tables, "FIFO[Uniform]") == [
         *("1/4", "0.500", "0.500", "0.500", "0.500", "≥ 120", "0 of 1 (at least 0 %)")

@@ -145,7 +145,7 @@ def test_a_shielded_world_shows_how_often_the_shield_acted(tmp_path: Path) -> No
     write_trial(tmp_path, cells[0], 2, Trial(returns, returns))  # one more than requested, without counts
     assert main(["report", str(tmp_path)]) == ExitCode.OK
     tables = (tmp_path / "tables.md").read_text()
-    assert "Unfinished: 2 of 14 trials" in tables
+    assert "Incomplete: 2 of 14 trials are finished" in tables
     (row,) = re.findall(r"\| pendulum \| .* \| 2 \| (225.0 .*) \|", tables)
     assert [cell.split()[0] for cell in row.split(" | ")] == ["225.0", "100.0", "10.0", "0.0"]
 

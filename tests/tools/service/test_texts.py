@@ -81,7 +81,7 @@ def test_a_word_is_one_word_on_one_line_and_reads_back_as_written(text: str) -> 
     assert unescaped.replace("%%", "%").replace("$$", "$") == text
 
 
-def test_device_units_are_named_like_by_systemd_escape() -> None:
+def test_device_units_are_named_as_by_systemd_escape() -> None:
     assert device_unit("/dev/ttyUSB0") == "dev-ttyUSB0.device"
     assert device_unit("/dev/serial/by-id/usb-A_b.c") == "dev-serial-by\\x2did-usb\\x2dA_b.c.device"
     if shutil.which("systemd-escape"):
@@ -110,7 +110,7 @@ def test_the_unit_runs_the_rig_and_makes_it_safe_when_it_ends() -> None:
     assert unit["WorkingDirectory"] == "/home/pi/lab 100%%"
 
 
-def test_systemd_gives_up_a_hung_loop_only_after_the_supervisor() -> None:
+def test_systemd_gives_up_on_a_hung_loop_only_after_the_supervisor() -> None:
     assert WATCHDOG_TIMEOUT_S / 2 >= HANG_GRACE_S
     assert values(unit_text(SERVICE))["WatchdogSec"] == str(WATCHDOG_TIMEOUT_S)
 

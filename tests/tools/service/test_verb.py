@@ -163,7 +163,7 @@ def test_keys_are_read_as_the_user_of_the_service_from_whose_home_they_may_come(
         patch.setattr(os, "geteuid", lambda: own_uid)
         assert main(["keys", str(keys)]) == ExitCode.OK
     assert main(["service", str(config), *key_arguments]) == ExitCode.OK
-    assert current_uid[-2:] == [own_uid, own_uid + 1], "and the process is again who it was"
+    assert current_uid[-2:] == [own_uid, own_uid + 1], "the process has its own user id again"
 
 
 def content(folder: Path) -> dict[str, str]:

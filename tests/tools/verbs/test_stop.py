@@ -48,7 +48,7 @@ def test_an_older_run_is_stopped_by_a_signal_and_unconfirmed_safety_is_reported(
     assert main(["stop", *options]) == ExitCode.HARDWARE
     assert older_supervisor.wait() == 0
     captured = capsys.readouterr()
-    assert "has the layout of another schema; requesting the stop by a signal instead" in captured.out
+    assert "has the layout of another schema; requesting the stop with a signal instead" in captured.out
     assert "actuators unconfirmed" in captured.err
 
 
@@ -110,7 +110,7 @@ def test_a_verb_does_not_pick_a_run_outside_the_working_directory(
     working_folder = Path.cwd()
     assert (
         capsys.readouterr().err
-        == f"onrig {verb}: no run below '{working_folder}' is active; name one of {paused_run_folder}\n"
+        == f"onrig {verb}: no run under '{working_folder}' is active; name one of {paused_run_folder}\n"
     )
     assert not PausedBoard.resumed
 

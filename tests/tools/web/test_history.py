@@ -84,7 +84,7 @@ def test_policies_are_sent_with_their_verdicts_and_reasons() -> None:
         ]
     )
     assert policies == [[1, "admitted", ""], [0, "refused", "outputs: not finite"], [1, "rolled back", "trips"]]
-    assert [i["text"] for i in items] == ["a policy refused at outputs: not finite", "policy 1 rolled back: trips"]
+    assert [i["text"] for i in items] == ["a policy refused: outputs: not finite", "policy 1 rolled back: trips"]
     assert history.policies == policies
 
 

@@ -100,7 +100,7 @@ def test_all_drawings_are_filled_without_errors(
     browser.wait_until("document.getElementById('legend-surface-text').textContent.includes('policy')")
     for canvas in CANVAS_IDS:
         browser.wait_until(f"({INK_SCRIPT.strip() % canvas}) > 4")
-    assert browser.evaluate("document.documentElement.scrollWidth") == width, "nothing sticks out at the side"
+    assert browser.evaluate("document.documentElement.scrollWidth") == width, "nothing extends beyond the window"
     assert browser.evaluate("getComputedStyle(document.body).backgroundColor") == (
         "rgb(14, 17, 22)" if is_dark else "rgb(243, 242, 238)"
     )
@@ -186,7 +186,9 @@ def test_no_line_crosses_a_reset_or_a_turn_and_no_bands_overlap(
     times, angles = charts["turn"]
     assert angles == [3, pytest.approx(math.pi), None, pytest.approx(-math.pi), -3]
     assert times == [0, pytest.approx(0.5), pytest.approx(0.5), pytest.approx(0.5), 1]
-    assert charts["target"] == [times, angles, [1, *[pytest.approx(1.5)] * 3, 2]], "what does not turn goes straight on"
+    assert charts["target"] == [times, angles, [1, *[pytest.approx(1.5)] * 3, 2]], (
+        "a signal that does not wrap has no gap"
+    )
     spans = [(x, x + w) for x, w in charts["rects"] if x is not None and w is not None]
     assert all(left >= span_end for (_, span_end), (left, _) in itertools.pairwise(spans))
 

@@ -87,7 +87,7 @@ def test_the_memory_is_shown_once_it_has_been_sampled_for_the_page(live_run: Liv
     live_run.telemetry.poll(time.monotonic() + 0.5)
     message_by_kind = data_by_kind(producer.updates(1.0))
     assert (field(message_by_kind["memory"], "shown"), field(message_by_kind["memory"], "stored")) == (30, 30)
-    assert "memory" not in data_by_kind(producer.updates(2.0)), "it is the same sample still"
+    assert "memory" not in data_by_kind(producer.updates(2.0)), "the sample has not changed"
     producer.close()
 
 
@@ -251,7 +251,7 @@ def test_a_stop_is_unconfirmed_until_a_frame_received_after_it_shows_the_actuato
         "unconfirmed: no state frame from the device shows them safe; the device's lease ends at "
     )
     board[Word.STATE] = State.DISCONNECTED
-    assert str(stop_state()).startswith("unconfirmed"), "what the loop means to do is not what the device did"
+    assert str(stop_state()).startswith("unconfirmed"), "the loop's state does not confirm that of the device"
     board[Word.SAFE_NS] = 7_500_000_000
     assert stop_state() == "safe: shown by a state frame from the device"
     producer.close()

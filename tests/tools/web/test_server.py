@@ -263,9 +263,7 @@ def test_every_invalid_request_gets_an_answer(page_server: ServedPage, raw_reque
     assert page_server.stop_levels == []
 
 
-def test_a_request_that_is_never_completed_is_given_up(
-    page_server: ServedPage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_that_is_never_completed_times_out(page_server: ServedPage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "_TIMEOUT_S", 0.02)
     with socket.create_connection(("127.0.0.1", page_server.port), timeout=60) as line:
         line.sendall(b"GET / HT")

@@ -1,4 +1,4 @@
-"""Benchmark of the link: latency of policies and throughput of experiences, between two processes."""
+"""Link benchmark: policy latency and experience throughput between two processes."""
 
 from __future__ import annotations
 

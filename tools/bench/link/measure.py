@@ -1,4 +1,4 @@
-"""Measurements of ``onrig bench link`` over each endpoint of a rig's end in a separate process."""
+"""Measurements of ``onrig bench link`` over each endpoint; the rig's end runs in a separate process."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Endpoint(NamedTuple):
 
 
 class Latency(NamedTuple):
-    """Latencies of policies (ns)."""
+    """Policy latencies (ns)."""
 
     export_ns: list[int]
     offer_ns: list[int]
@@ -56,7 +56,7 @@ class Latency(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """Measured mirroring of a complete memory."""
+    """Measurements of mirroring a complete memory."""
 
     n_experiences: int
     seconds: float

@@ -1,4 +1,4 @@
-"""Emulation of a bad network between learner and rig: a tcp proxy that delays, stalls, cuts and freezes.
+"""Emulation of a bad network between learner and rig: a tcp proxy that delays data and cuts or freezes connections.
 
 tcp hides packet loss: to a program, the data just arrive late. A *loss* of 2 % therefore means that one chunk in fifty
 waits for a retransmission and delays all later data. A *cut* closes all connections, including new ones; a *freeze*

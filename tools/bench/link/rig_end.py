@@ -41,7 +41,7 @@ from onrig.tools.workers import Channel, WorkerProcess
 
 
 def with_memory(config: RunConfig, strategy: str, capacity: int) -> RunConfig:
-    """Return ``config`` with another strategy and capacity of the memory."""
+    """Return ``config`` with a different memory strategy and capacity."""
     return msgspec.structs.replace(config, selection=Selection(strategy, capacity))
 
 

@@ -1,1 +1,1 @@
-"""``onrig bench loop``: timing of the control loop compared with cyclictest."""
+"""``onrig bench loop``: control-loop timing compared with cyclictest."""

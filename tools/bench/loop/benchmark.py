@@ -1,4 +1,4 @@
-"""Benchmark of the control loop: timing of a real rig on this board, compared with ``cyclictest``."""
+"""Control-loop benchmark: timing of a real rig on this board, compared with ``cyclictest``."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def benchmark(args: Request) -> int:
     except ConfigError as error:
         return print_problems(error)
     if cyclictest.find() is None and "cyclictest" not in excluded_parts:
-        print("cyclictest is not installed, so the comparison with it is left out: install rt-tests", file=sys.stderr)
+        print("cyclictest is not installed, so the comparison is omitted: install rt-tests", file=sys.stderr)
     weights = [s.seconds + START_UP_S for _, _, slices in plans for s in slices]
     progress = progress_for(sum(weights))
     results: list[RateResults] = []

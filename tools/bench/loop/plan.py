@@ -1,4 +1,4 @@
-"""Plan of the loop benchmark: options, order of the slices, and settings of each subject."""
+"""Plan of the loop benchmark: options, slice order, and settings for each subject."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EXCLUDABLE_PARTS: Final = ("burner", "cyclictest", "learner", "log", "sentinel"
 CYCLICTEST: Final = "cyclictest"
 ONRIG: Final = "onrig"
 _LEASE_S: Final = 0.04
-"""Minimum lease; a shorter one would let a stall of the machine end the episode."""
+"""Minimum lease; with a shorter one, a machine stall could end the episode."""
 
 MAX_LOAD_SETTINGS: Final = (
     "exploration.near_envelope={from: 0.3, floor: 0.0}",
@@ -114,7 +114,7 @@ def _variant(name: str, settings: tuple[str, ...], flags: tuple[str, ...], exclu
 def schedule(subjects: Sequence[Subject], seconds: float, slice_s: float) -> list[Slice]:
     """Divide ``seconds`` per subject into equal slices of about ``slice_s``, in alternating order.
 
-    Disturbances then affect all subjects alike, and slow drift cancels.
+    Disturbances then affect all subjects equally, and slow drift cancels.
     """
     rounds = max(1, round(seconds / slice_s))
     slices: list[Slice] = []
@@ -125,7 +125,7 @@ def schedule(subjects: Sequence[Subject], seconds: float, slice_s: float) -> lis
 
 
 def settings_at_rate(config: RunConfig, rate_hz: float, slice_s: float) -> tuple[str, ...]:
-    """Return the settings for a real-time run at a rate that outlasts a slice."""
+    """Return the settings for a real-time run at ``rate_hz`` that outlasts a slice."""
     settings = ["device.pace=realtime", f"rate_hz={rate_hz:g}", "evaluate_every=0"]
     settings.append(f"episodes={50 + round(4 * slice_s / config.task.episode_s)}")
     lease_s = max(_LEASE_S, config.rig.lease_periods / config.rate_hz)

@@ -41,7 +41,7 @@ MAX_TICK_US: Final = 200.0
 TICK_RATE_HZ: Final = 500.0
 """Rate at which TICK_US is checked."""
 FAULTLESS_RATE_HZ: Final = 200.0
-"""Maximum rate at which every miss must be explained by a stall of the machine."""
+"""Maximum rate at which every miss must be explained by a machine stall."""
 
 
 class SliceFigures(NamedTuple):
@@ -134,7 +134,9 @@ def build_checks(results: RateResults) -> list[Check]:
     if results.cyclictest is not None:
         cyclictest_p99 = results.cyclictest.percentile_us(99) or 0.0
         bound = max(MAX_LATENESS_RATIO * cyclictest_p99, cyclictest_p99 + LATENESS_ALLOWANCE_US)
-        checks.append(check_at_most(f"{prefix}lateness p99, us (1.5 x cyclictest's or 60 us above)", p99, bound))
+        checks.append(
+            check_at_most(f"{prefix}lateness p99, us (at most 1.5 x that of cyclictest, or 60 us more)", p99, bound)
+        )
     for rig in results.rigs:
         variant = "" if rig is base_rig else f"{rig.name}: "
         n_program_misses = sum(e.miss.frames for e in misses[rig.name] if e.caused_by_program)
@@ -143,9 +145,7 @@ def build_checks(results: RateResults) -> list[Check]:
             n_unexplained = sum(
                 e.miss.frames for e in misses[rig.name] if not (e.caused_by_machine or e.caused_by_line)
             )
-            checks.append(
-                check_at_most(f"{prefix}{variant}ticks missed outside stalls of the machine", n_unexplained, 0)
-            )
+            checks.append(check_at_most(f"{prefix}{variant}ticks missed outside machine stalls", n_unexplained, 0))
         if rig.end_reasons:
             checks.append(check_at_most(f"{prefix}{variant}runs that ended prematurely", len(rig.end_reasons), 0))
         if rig.tally.n_lost:
@@ -267,7 +267,7 @@ def misses_list(misses: Sequence[LoopMiss]) -> str:
         "delay µs",
         "stall ms",
         "line ms",
-        "tick before µs",
+        "previous tick µs",
         "longest stage",
         "near a swap",
     ]

@@ -33,7 +33,7 @@ from onrig.tools.bench.processes import Companion
 
 Kind = Literal["timer", "line"]
 PERIOD_US: Final[dict[Kind, int]] = {"timer": 3989, "line": 1979}
-"""Period while no phase is set, not a multiple of a usual period, so that wake-ups cover all phases of the loop.
+"""Period while no phase is set; no multiple of any common loop period, so that wake-ups cover all phases of the loop.
 
 A wake-up takes 40 us of the measured CPU: one wake-up per millisecond, at any phase, delayed frames by the same amount
 at p99. Stalls of 4 ms are always observed, stalls of 1 ms by chance.
@@ -101,8 +101,8 @@ def _arm(fd: int, first_ns: int, period_ns: int) -> None:
 
 
 def first_wake_ns(anchor_ns: int, period_ns: int, now_ns: int) -> int:
-    """Return the time a whole number of periods after ``anchor_ns`` that is one to two periods ahead, so that it is not
-    missed."""
+    """Return a wake-up time that is a whole number of periods after ``anchor_ns`` and one to two periods ahead, so that
+    it is not missed."""
     return anchor_ns + ((now_ns - anchor_ns) // period_ns + 2) * period_ns
 
 
@@ -218,7 +218,7 @@ _MAX_DRIFT: Final = 0.05
 
 
 class PhaseTracker:
-    """Tracker of the phase of a device's frames, which changes with pauses of a twin or drift of a crystal."""
+    """Tracker of the phase of a device's frames, which changes when a twin pauses or a crystal drifts."""
 
     def __init__(self, period_ns: int, aim: Callable[[int, int], None]) -> None:
         self._period_ns, self._aim = period_ns, aim

@@ -1,4 +1,4 @@
-"""Statistics of step records: bounded histograms, and missed ticks matched with stalls of the machine."""
+"""Statistics of step records: bounded histograms, and missed ticks matched with machine stalls."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def is_complete_tick(records: NDArray[np.void]) -> NDArray[np.bool_]:
 
 
 def interval_errors(records: NDArray[np.void], indices: NDArray[np.intp], clock: str, period: int) -> NDArray[np.int64]:
-    """Absolute deviation of each time since the previous record from a whole number of periods, by ``clock``.
+    """Absolute deviation of each interval between records from a whole number of periods, according to ``clock``.
 
     ``indices``: records that have a predecessor. ``period`` and the result are in the unit of the clock.
     """

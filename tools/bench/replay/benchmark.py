@@ -1,4 +1,4 @@
-"""Benchmark of the replay memory against the buffers of other libraries, each in a separate process."""
+"""Benchmark of the replay memory against other libraries' buffers, each in a separate process."""
 
 from __future__ import annotations
 
@@ -257,7 +257,7 @@ def describe(session: Session, plan: Plan, packages: Sequence[str], report: Repo
     if session.spans:
         q = quantiles_us(session.spans)._asdict()
         stalls = ", ".join(f"{name} {format_number(value)}" for name, value in q.items())
-        notes.append(f"stalls of the machine, us (spans of clock reads between inserts): {stalls}")
+        notes.append(f"machine stalls, us (spans of clock reads between inserts): {stalls}")
     n_passed = sum(c.holds for c in report.checks)
     notes.append(f"{n_passed} of {len(report.checks)} checks hold")
     return [*parts, "\n".join(notes)]

@@ -104,7 +104,7 @@ def verdict_checks(verdicts: Iterable[tuple[str, Verdict]]) -> list[Check]:
     """Return one check for each library and kind: deviation of the chi-square statistic in sigmas."""
     checks = []
     for package, v in verdicts:
-        name = f"test of draws: {package} {v.kind}, deviation of chi-square in sigmas at most"
+        name = f"test of draws: {package} {v.kind}, deviation of chi-square in sigmas, at most"
         checks.append(Check(name, round(abs(v.sigmas), 2), BOUND_SIGMAS, v.passed))
     return checks
 
@@ -120,13 +120,13 @@ def speed_checks(figures: Figures, shape: Shape) -> list[Check]:
     for (case, capacity), bound in _MAX_MEDIAN_US.items():
         onrig_us = median_us(case, capacity)
         if onrig_us is not None:
-            checks.append(check_at_most(f"{case}, {shape}, {capacity}: p50 us at most", onrig_us, bound))
+            checks.append(check_at_most(f"{case}, {shape}, {capacity}: p50 us, at most", onrig_us, bound))
     for case, peer_case, ratio in _FASTER_THAN_CPPRB:
         onrig_us, cpprb_us = median_us(case, _SMALL_CAPACITY), median_us(peer_case, _SMALL_CAPACITY, "cpprb")
         if onrig_us and cpprb_us:
             checks.append(
                 check_at_least(
-                    f"{case}, {shape}, {_SMALL_CAPACITY}: times faster than cpprb at least", cpprb_us / onrig_us, ratio
+                    f"{case}, {shape}, {_SMALL_CAPACITY}: speed-up over cpprb, at least", cpprb_us / onrig_us, ratio
                 )
             )
     for case, peer_case in _CYCLE_CASES:
@@ -137,7 +137,7 @@ def speed_checks(figures: Figures, shape: Shape) -> list[Check]:
             if key[:3] == (peer_case, shape, _SMALL_CAPACITY) and key.package != "onrig"
         ]
         if onrig_us and peers:
-            name = f"{case}, {shape}, {_SMALL_CAPACITY}: times faster than the fastest peer at least"
+            name = f"{case}, {shape}, {_SMALL_CAPACITY}: speed-up over the fastest peer, at least"
             checks.append(check_at_least(name, min(peers) / onrig_us, 1.0))
     return checks + _tail_checks(figures, shape)
 
@@ -149,7 +149,7 @@ def _tail_checks(figures: Figures, shape: Shape) -> list[Check]:
             continue
         for clock, tail in (("", f.wall_tail), (" of processor time", f.cpu_tail)):
             if tail is not None:
-                name = f"{key.case}, {shape}, {key.capacity}: p99.99 us{clock} at most the stall floor's plus 50"
+                name = f"{key.case}, {shape}, {key.capacity}: p99.99 us{clock}, at most 50 us above the stall floor"
                 checks.append(check_at_most(name, tail.calls, tail.spans + _STALL_MARGIN_US))
     return checks
 
@@ -167,12 +167,12 @@ def memory_checks(sizes: MemorySizes) -> list[Check]:
         bound = key.shape.raw_bytes + _META_BYTES
         subject = f"FIFO, {key.shape}, {key.capacity}: bytes per transition"
         if size.arrays is not None:
-            checks.append(check_at_most(f"{subject} of arrays at most raw + {_META_BYTES}", size.arrays, bound))
+            checks.append(check_at_most(f"{subject} in arrays, at most raw + {_META_BYTES}", size.arrays, bound))
         if size.resident is not None:
             bound_with_overhead = bound + _OVERHEAD_BYTES / key.capacity
             checks.append(
                 check_at_most(
-                    f"{subject} by the process's growth at most raw + {_META_BYTES}", size.resident, bound_with_overhead
+                    f"{subject} by process growth, at most raw + {_META_BYTES}", size.resident, bound_with_overhead
                 )
             )
     return checks

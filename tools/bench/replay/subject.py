@@ -32,7 +32,7 @@ from onrig.tools.bench.timing import Call, Timings, disable_collector, measure, 
 from onrig.tools.workers import Channel
 
 TESTED_CAPACITY: Final = 1000
-"""Capacity of tested memories; not a power of two, since some sum trees are wrong only then."""
+"""Capacity of tested memories; not a power of two, because some sum trees are wrong only in that case."""
 N_OBS: Final = 2
 N_ACT: Final = 1
 BOUND_SIGMAS: Final = 5.0
@@ -40,7 +40,7 @@ _MIN_EXPECTED_COUNT: Final = 10.0
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Result of the test of one kind of memory."""
+    """Test result for one kind of memory."""
 
     kind: str
     sigmas: float

@@ -99,7 +99,7 @@ def episodes_chart(m: RunFiles) -> Plot | None:
     _share_episode_axis(panels, m, (2.4, *(1 for _ in panels[1:])))
     measure_note = "Normalised reward: 0 for random actions, 1 for the reference controller"
     if m.config.task.may_terminate:
-        measure_note += ", steps cut off by an early end counted as random or as the terminal reward"
+        measure_note += ", steps cut off by an early end count as the random or the terminal reward"
     if m.config.task.normalization is None:
         measure_note = "Return: sum of an episode's rewards in raw units; the task has no references"
     absent_names = [name for name, counts in (("interventions", rules), ("missed ticks", causes)) if not counts]
@@ -274,5 +274,5 @@ def timing_chart(m: RunFiles) -> Plot | None:
         "and at p99 (dashed); max is the upper edge of the last bin. All ticks of the run are included."
     )
     if m.config.lockstep:
-        caption += " In lockstep, no tick can be late: these durations were measured under the ordinary scheduler."
+        caption += " In lockstep, no tick can be late: these durations were measured under the default scheduler."
     return inline_plot(figure, "Where the time of a tick went", caption, "histograms of tick stages and lateness")

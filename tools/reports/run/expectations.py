@@ -98,7 +98,7 @@ def advice_sheet(m: RunFiles) -> Sheet | None:
         return None
     score = _final_score(m, advice)
     if m.config.episodes != advice.episodes:
-        score_text = f"not comparable: {m.config.episodes} episodes, the trials had {advice.episodes}"
+        score_text = f"not comparable: {m.config.episodes} episodes here, {advice.episodes} in the trials"
     elif score is None:
         score_text = "not yet known"
     else:

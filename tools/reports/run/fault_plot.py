@@ -1,4 +1,4 @@
-"""Plot of a post-mortem: signals, commands and frames over the last seconds, with the fault marked.
+"""Plot of a post-mortem: signals, commands and frames over the last few seconds, with the fault marked.
 
 Damaged files in the post-mortem's folder are omitted.
 """
@@ -84,7 +84,7 @@ class LastMoments(NamedTuple):
         return bool(self.facts.get("virtual_time"))
 
     def record_times_s(self) -> Values:
-        """Times of the recorded frames (s): of receipt or, in virtual time, of sampling; negative before zero.
+        """Receipt times of the recorded frames (s), or sampling times in virtual time; negative before zero.
 
         Zero is the time of the fault; in virtual time, or if the time of the fault is unknown, it is that of the last
         record.
@@ -113,7 +113,7 @@ class LastMoments(NamedTuple):
 
 
 def read_last_moments(folder: Path) -> LastMoments:
-    """Read a folder in ``post-mortem/``; missing or damaged files raise nothing."""
+    """Read a folder in ``post-mortem/``; missing or damaged files raise no error."""
     facts: dict[str, object] = {}
     with contextlib.suppress(OSError, msgspec.DecodeError):
         facts = msgspec.json.decode(read_file(folder / FAULT, MAX_JSON_BYTES), type=dict[str, object])
@@ -290,7 +290,7 @@ def _draw_link(axes: Axes, moments: LastMoments, period_ms: float) -> None:
     axes.plot(t[1:], gaps, ".", color=BLUE, ms=3, label=f"state frames ({len(states)})")
     step = np.diff(number)
     for label, is_selected, marker in (
-        ("numbers missing before", step > 1, "x"),
+        ("preceding numbers missing", step > 1, "x"),
         ("number does not increase", step <= 0, "+"),
     ):
         if np.any(is_selected):

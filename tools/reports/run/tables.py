@@ -62,7 +62,7 @@ def tiles(m: RunFiles, facts: RunFacts) -> list[Tile]:
             )
         )
     if facts.updates is not None:
-        headline_tiles.append(Tile(words["learner"].partition(" ")[0], "updates of the learner"))
+        headline_tiles.append(Tile(words["learner"].partition(" ")[0], "learner updates"))
     return headline_tiles
 
 
@@ -89,7 +89,7 @@ def warnings(m: RunFiles, facts: RunFacts, notes: Sequence[str]) -> list[str]:
     if to_number(m.summary.get("mirror_mismatches")):
         lines.append("The learner's mirror differed from the rig's memory.")
     if m.meta.get("git_dirty"):
-        lines.append("The code had uncommitted changes: its revision does not identify it.")
+        lines.append("The code had uncommitted changes, so the recorded revision does not identify it.")
     hides_ends = m.config.task.may_terminate and m.config.task.normalization is not None
     if hides_ends and to_number(m.meta.get("score_format")) < FORMAT:
         ends_note = "its normalised rewards are means over the completed steps, which hides early ends"
@@ -147,7 +147,7 @@ def policies_sheet(m: RunFiles) -> Sheet | None:
         )
         for e in rejected[-_MAX_ROWS:]
     )
-    notes = (f"The last {_MAX_ROWS} of {len(rejected)}.",) if len(rejected) > _MAX_ROWS else ()
+    notes = (f"Only the last {_MAX_ROWS} of {len(rejected)} are listed.",) if len(rejected) > _MAX_ROWS else ()
     return Sheet("Rejected policies", 3, ("policy", "verdict", "reason"), rows, notes)
 
 

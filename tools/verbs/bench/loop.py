@@ -2,7 +2,7 @@
 
 Starts the complete rig (onrig run: supervisor, twin, control, replay, learner) at each rate, along with a process that
 keeps the other CPUs busy, and reads every step record. Slices of the rig alternate with slices of cyclictest on the
-same CPU, with the same priority and interval; sentinels with a higher priority than both record stalls of the machine.
+same CPU, with the same priority and interval; sentinels with a higher priority than both record machine stalls.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Options:
     rate: Annotated[tuple[float, ...], Value("HZ")] = ()
     """Sampling rate; may be repeated (default: 200, 500, 1000)."""
     seconds: Seconds = 60.0
-    """Seconds for the rig and again for cyclictest, at each rate."""
+    """Seconds for the rig, and as many for cyclictest, at each rate."""
     slice: Seconds = 30.0
     """Seconds per slice."""
     set: Overrides = ()

@@ -24,7 +24,7 @@ class Options:
     json: File | None = None
     """Also write the figures to FILE."""
     quick: bool = False
-    """Run a fifth of the rounds, and shorter ones."""
+    """Run a fifth of the rounds, each of them shorter."""
     file: Annotated[tuple[Path, ...], Value("FILE", complete="file")] = ()
     """A policy (ONNX); may be repeated."""
     hidden: Annotated[tuple[str, ...], Value("N,N")] = ()

@@ -1,4 +1,4 @@
-"""Let the policy on a board act, by renewing its lease, and record its frames.
+"""Let a board's policy act by renewing the lease, and record the board's frames.
 
 The policy must be built into the board (hw/firmware/README.md). It acts within the limits of the device and the
 configuration, without a shield or a learner. When this command stops renewing the lease, the board sets its safe

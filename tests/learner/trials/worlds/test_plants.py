@@ -344,7 +344,7 @@ def test_a_policy_sees_inputs_composed_of_what_the_rig_observes(noise: dict[str,
     rewards = [w.step(actions[0][:, None], everyone).reward for w in (_begin(world), _begin(plain_world))]
     assert (rewards[0] == rewards[1]).all(), "the reward is that of what the rig observes"
     begin_observation = world.begin(everyone)[:, 0]
-    assert (begin_observation[:, :2] == begin_observation[:, 2:]).all(), "nothing is left of the episode before"
+    assert (begin_observation[:, :2] == begin_observation[:, 2:]).all(), "nothing remains of the previous episode"
 
 
 def _begin(world: PlantWorld) -> PlantWorld:
@@ -415,7 +415,7 @@ def test_evaluations_count_the_steps_cut_off_by_a_termination() -> None:
 @pytest.mark.parametrize(
     ("plants", "message"),
     [
-        ({"gravity_per_s2": [20.0, 30.0], "damping_per_s": [0.3]}, "expected equally many values of each parameter"),
+        ({"gravity_per_s2": [20.0, 30.0], "damping_per_s": [0.3]}, "expected the same number of values"),
         ({"colour": [1.0]}, "the plant has no parameter 'colour'"),
         ({"mass": [-1.0]}, "mass: expected"),
     ],

@@ -129,7 +129,7 @@ def test_a_sample_reports_td_errors_only_of_experiences_still_stored(run: LiveRu
     run.telemetry.poll(time.monotonic())
     sample = view.sample()
     assert sample is not None
-    assert np.isnan(sample["abs_td"][2]), "another experience lies there now"
+    assert np.isnan(sample["abs_td"][2]), "the slot holds another experience now"
     assert sample["abs_td"][3] == 2.0
 
 

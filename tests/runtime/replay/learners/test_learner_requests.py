@@ -298,7 +298,7 @@ def test_rulings_alone_are_not_news(rig: Rig) -> None:
     assert rig.requests.handle(A, Pull(0, 0, 2000), ()) is None
     rig.requests.add_ruling(4, "passed", "")
     assert rig.requests.feed.take_due_replies() == [], (
-        "what a learner does in lockstep must not depend on when it hears of them"
+        "in lockstep a learner must not depend on when it receives rulings"
     )
     rig.insert(1)
     ((_, answer),) = rig.requests.feed.take_due_replies()
@@ -334,7 +334,7 @@ def test_only_the_pushing_learner_ends_the_silence(tmp_path: Path, monkeypatch: 
     assert rig.requests.peers.last_message_ns == 10**12
     now_s += 5.0
     rig.request(Pull(0, 0), ticket=B)
-    assert rig.requests.peers.last_message_ns == 10**12, "whoever watches sends no policies"
+    assert rig.requests.peers.last_message_ns == 10**12, "a watcher sends no policies"
     rig.request(Done(0, 0, 0.0))
     assert rig.requests.peers.last_message_ns == 1005 * 10**9
     rig.request(Leave())
@@ -398,7 +398,7 @@ def test_malformed_errors_are_refused_and_may_be_sent_again(rig: Rig, payloads: 
     rig.insert(4)
     assert isinstance(rig.request(Feedback(1), *payloads), Refused)
     assert rig.request(Feedback(1), *errors([0], [3], [1.0])) == Accepted()
-    assert rig.memory.stale_errors == 1, "the batch was not spent"
+    assert rig.memory.stale_errors == 1, "the batch number was not used up"
 
 
 def test_each_kind_of_feedback_reaches_the_retention_under_its_name(tmp_path: Path) -> None:
@@ -420,7 +420,9 @@ def test_each_kind_of_feedback_reaches_the_retention_under_its_name(tmp_path: Pa
     assert isinstance(reply, Refused)
     assert reply.reason == "feedback of unknown kind 'surprise'; known kinds are td, far, kl"
     assert isinstance(rig.request(Feedback(2, ("kl",)), slots, generations, values), Refused), "values of two kinds"
-    assert rig.request(Feedback(2, ("far",)), *errors([0], [1], [1.0])) == Accepted(), "it was not spent"
+    assert rig.request(Feedback(2, ("far",)), *errors([0], [1], [1.0])) == Accepted(), (
+        "the batch number was not used up"
+    )
 
 
 # -- lockstep ----------------------------------------------------------------------------------------------------------
@@ -437,7 +439,7 @@ def test_a_mirror_is_confirmed_by_its_hash(rig: Rig) -> None:
 
 
 def test_an_episode_is_done_only_once_it_is_closed(rig: Rig) -> None:
-    assert rig.requests.last_done_episode == -1, "not before a learner has attached and begun"
+    assert rig.requests.last_done_episode == -1, "no episode is done before a learner has attached"
     rig.request(Done(0, 0, 0.0))
     assert rig.requests.last_done_episode == 0
     rig.request(Done(3, 300, 1.0))
@@ -446,7 +448,7 @@ def test_an_episode_is_done_only_once_it_is_closed(rig: Rig) -> None:
     rig.request(Done(1, 100, 1.0))
     assert rig.requests.last_done_episode == 1
     rig.request(Done(0, 0, 1.0))
-    assert rig.requests.last_done_episode == 1, "an old one closes nothing again"
+    assert rig.requests.last_done_episode == 1, "an earlier episode changes nothing"
     rig.request(Done(2, 200, 55.5))
     assert (rig.requests.last_done_episode, rig.requests.updates, rig.requests.updates_per_s) == (2, 200, 55.5)
 
@@ -507,7 +509,7 @@ def test_a_learner_that_returns_in_time_continues_to_push(rig: Rig) -> None:
     assert reattached.pushes
     assert reattached.memory == first.memory
     assert rig.events[-1] == "learner_resumed"
-    assert rig.requests.feedback.last_batch == 10, "batches that were taken are not taken twice"
+    assert rig.requests.feedback.last_batch == 10, "no batch is applied twice"
 
 
 def test_a_learner_with_a_mirror_of_another_memory_is_informed_and_counts_once_it_returns(rig: Rig) -> None:
@@ -555,14 +557,14 @@ def test_the_end_waits_for_recently_active_peers_until_they_leave_or_are_gone(
     assert ticket == B
     assert rig.requests.peers.has_recent_learner
     rig.disconnected_peers.add(B.peer)
-    assert rig.requests.peers.has_recent_learner, "a has not heard"
+    assert rig.requests.peers.has_recent_learner, "peer a has not been told of the end"
     assert rig.pull(0)[0].ending
     assert rig.requests.peers.has_recent_learner, "the answer may be lost; it will ask again"
     rig.request(Leave())
     assert not rig.requests.peers.has_recent_learner
     rig.attach("watch", C)
     now_s += 5.1
-    assert not rig.requests.peers.has_recent_learner, "whoever is silent is not awaited"
+    assert not rig.requests.peers.has_recent_learner, "silent peers are not waited for"
 
 
 def test_a_batch_of_errors_has_a_limit(rig: Rig) -> None:

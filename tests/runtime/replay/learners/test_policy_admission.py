@@ -137,7 +137,7 @@ def test_the_rig_assigns_the_id_whatever_a_policy_calls_itself(admission: Record
     verdict = admission.offer(claimed_id)
     assert (verdict.accepted, verdict.policy_id) == (True, 1)
     assert summarise(admission.slot.take()) == (1, 1, model(claimed_id))
-    assert admission.offer(1).policy_id == 2, "nobody is locked out"
+    assert admission.offer(1).policy_id == 2, "no learner is locked out"
 
 
 @pytest.mark.parametrize("claimed_id", UNTRUSTED_IDS)
@@ -220,7 +220,7 @@ def test_a_policy_that_never_acted_is_deleted_once_a_later_one_acts(admission: R
     for n in range(1, 6):
         admission.slot.take()  # the loop takes each of them
         admission.offer(n)
-    assert admission.filed_ids == [1, 2, 3, 4, 5], "any of them may yet act"
+    assert admission.filed_ids == [1, 2, 3, 4, 5], "any of them may still act"
     admission.record_actions(1, 1, 0, 4, 4)
     assert admission.filed_ids == [1, 4, 5]
     admission.offer(6)
@@ -381,7 +381,7 @@ def test_a_policy_filed_but_not_handed_over_by_a_killed_process_reaches_the_loop
     restored_slot = PolicySlot(Segment.create(tmp_path / "third", SLOT_BYTES, SLOT_SCHEMA))
     third = RecordingAdmission(tmp_path, restored_slot)
     third.submit_filed()
-    assert third.active_id == 1, "not what was rolled back"
+    assert third.active_id == 1, "the rolled-back policy does not return"
 
 
 def test_no_file_is_read_before_it_is_requested(
@@ -413,7 +413,7 @@ def test_foreign_names_in_the_folder_are_ignored(tmp_path: Path, slot: PolicySlo
 
 
 def test_a_policy_is_also_tested_on_states_that_the_rig_has_seen(admission: RecordingAdmission) -> None:
-    """A network that is valid at all probes may still fail where the rig operates: at 40 rad/s."""
+    """A network that is valid at all probes may still fail at a state of the rig, here 3600 rad/s."""
     contract = contract_for(PENDULUM.rig, PENDULUM.rate_hz, policy_id=1, parent_run="run", training_step=0)
     nodes = [
         models.node("Sub", ["observation", "edge"], ["beyond"]),
@@ -433,7 +433,7 @@ def test_a_desk_that_takes_over_knows_the_used_ids(admission: RecordingAdmission
         admission.admit(model(policy_id), NO_STATES)
     successor = RecordingAdmission(tmp_path, admission.slot)
     assert successor.next_id == 3
-    assert successor.offer(2).policy_id == 2, "the very policy, offered again because the answer was lost"
+    assert successor.offer(2).policy_id == 2, "the same policy, offered again because the answer was lost"
     assert successor.offer(2, hidden=5).policy_id == 3
 
 
@@ -470,7 +470,7 @@ def test_repeated_offers_get_the_same_ids_and_do_not_reach_the_loop_again(tmp_pa
     assert slot.version == version, "the loop is not sent back to policy 2"
     assert summarise(slot.peek()) == (version, 3, model(3))
     assert (repeated.tally, repeated.events) == (original.tally, original.events[1:]), (
-        "each is judged and reported once more"
+        "each is judged and reported again"
     )
     assert repeated.filed_ids == [1, 2, 3]
     assert repeated.offer(4).policy_id == 4

@@ -89,5 +89,5 @@ def test_a_run_of_another_length_is_not_judged(tmp_path: Path) -> None:
     m = files(tmp_path / "run", advice_facts(msgspec.structs.replace(advice(0.7, 0.9), episodes=500)))
     sheet = advice_sheet(m)
     assert sheet is not None
-    assert sheet.rows[1] == ("this run", "not comparable: 6 episodes, the trials had 500")
+    assert sheet.rows[1] == ("this run", "not comparable: 6 episodes here, 500 in the trials")
     assert not [*warn_of_unexpected_scores(m)]
