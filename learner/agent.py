@@ -102,7 +102,7 @@ class Agent:
         self.updates_when_offered = 0
         """Value of ``updates`` when a policy was last offered."""
         self.n_withheld = 0
-        """Number of policies that failed the screening since the last offer."""
+        """Number of consecutive policies that failed the screening."""
         self.last_completed_episode = 0
         """Last training episode whose updates are complete."""
         self._updates_before_run = 0

@@ -50,8 +50,8 @@ _RETRY_DELAY_S: Final = 1.0
 behind."""
 
 _MAX_WITHHELD: Final = 5
-"""Number of consecutive withheld policies after which the next one is offered untested, because the rig may differ from
-the plants."""
+"""Number of consecutive withheld policies that end the screening: the learner adapts to a rig that may differ from the
+plants."""
 
 
 class Connection(NamedTuple):
@@ -244,9 +244,9 @@ class PolicyOffers:
 
     def _is_withheld(self, agent: Agent, model: bytes) -> bool:
         """Test a policy if a screening is configured; returns whether it must not be offered."""
-        if self.screening is None:
+        if self.screening is None or agent.n_withheld >= _MAX_WITHHELD:
             return False
-        failure = self.screening.failure(model) if agent.n_withheld < _MAX_WITHHELD else ""
+        failure = self.screening.failure(model)
         if not failure:
             agent.n_withheld = 0
             return False
@@ -255,6 +255,11 @@ class PolicyOffers:
         self._n_withheld += 1
         self._retry_time_s, self._last_offer_s = None, self._clock_s()
         report(self._name, "policy_withheld", f"policy withheld after {agent.updates} updates: {failure}")
+        if agent.n_withheld == _MAX_WITHHELD:
+            reason = (
+                f"{_MAX_WITHHELD} consecutive policies failed: the rig may differ from the plants of the pretraining"
+            )
+            report(self._name, "warning", f"policies are no longer tested before they are offered, because {reason}")
         return True
 
     @property

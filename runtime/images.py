@@ -42,7 +42,7 @@ def unpack_normalised_images(values: NDArray[np.floating], pixels: int) -> NDArr
 
 
 def holds_pixels(signal: Observation) -> bool:
-    """Whether a signal holds pixels of an image; a sensor may also measure in pixels."""
+    """Whether a signal holds packed pixels.  Its range counts as well, because a sensor may also measure in pixels."""
     return (signal.unit, signal.low, signal.high) == (PIXEL_UNIT, 0.0, VALUE_RANGE)
 
 

@@ -125,7 +125,7 @@ def _mismatch_findings(location: tuple[str, str], path: str, config: RunConfig) 
         return
     difference = mismatch(source, config, takes_experiences=location == _SEED_PATH)
     if difference := difference or plugin_difference(_meta(Path(path)), third_party_plugins(source), _PLUGINS):
-        yield location, f"'{path}' does not fit: {difference} at {'.'.join(location)}"
+        yield location, f"'{path}' is incompatible with this run: {difference} at {'.'.join(location)}"
 
 
 def _load_config(folder: Path) -> RunConfig:

@@ -119,7 +119,7 @@ def wait_for_folder(folder: Path) -> None:
     try:
         os.close(claim(folder, _ORPHAN_TIMEOUT_S))
     except FolderBusy as error:
-        raise CannotResume(f"{error}; wait until it has ended, or stop it") from None
+        raise CannotResume(f"{error}; wait for that process to end, or stop it") from None
     except OSError as error:
         raise CannotResume(f"'{folder}' cannot be read: {error.strerror}") from None
 

@@ -341,7 +341,7 @@ class Recorder:
         """Sum a gradient over the repeated dimensions of ``a``."""
         if isinstance(g, float):
             return g * (shape[0] * shape[1] / a.size)
-        if g.shape != shape:  # a single element if all are equal
+        if g.shape != shape:  # a uniform gradient has a single element
             g = self.emit("copy", shape, [g])
         if a.shape == shape:
             return g

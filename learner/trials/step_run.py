@@ -200,6 +200,6 @@ def _on_policy_problems(run: StepRun, steps: int, actors: int) -> Iterator[tuple
     if steps > run.steps:
         yield f"learner.{name}.steps", f"a batch of {steps} is longer than the {run.steps} steps"
     if run.evaluation.every % actors:
-        yield "evaluation.every", f"expected a multiple of the {actors} actors, got {run.evaluation.every}"
+        yield "evaluation.every", f"expected a multiple of the number of actors ({actors}), got {run.evaluation.every}"
     if run.selection != Selection("FULL[Uniform]"):
         yield "selection", f"{name} learns from batches of its own policies, not from a memory: omit it"

@@ -27,13 +27,13 @@ class Requests:
 
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._signals = 0
+        self._signalled_stop = 0
         self._forgotten_resumes = 0
         self._polls = 0
 
     def signal(self) -> None:
         """Request a stop at once, after a signal to this process, which it receives only if its supervisor is gone."""
-        self._signals = IMMEDIATE_STOP
+        self._signalled_stop = IMMEDIATE_STOP
 
     @property
     def stop(self) -> int:
@@ -41,7 +41,7 @@ class Requests:
         board = self._board
         self._polls += 1
         board[_POLLS] = self._polls
-        return max(board[_STOP], board.stop_outside, self._signals)
+        return max(board[_STOP], board.stop_outside, self._signalled_stop)
 
     @property
     def is_stop_requested(self) -> bool:

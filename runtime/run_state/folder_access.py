@@ -73,7 +73,7 @@ def claim(folder: Path, timeout_s: float) -> int:
     while not try_lock(fd):
         if time.monotonic() > limit:
             os.close(fd)
-            raise FolderBusy(f"{folder}: another process still writes to it")
+            raise FolderBusy(f"{folder}: another process is still writing to this folder")
         time.sleep(_POLL_INTERVAL_S)
     return fd
 

@@ -167,7 +167,7 @@ def _coasting_curve(case: Case) -> Curve:
     """Return the highest velocities from which the safe output keeps the limit for ever, for a constant plant."""
     gravity, limit = case.box.gravity, case.limit
     if case.safe_output is None:
-        # omega^2 / 2 - A cos(theta) never rises, and the fastest point is the lowest.
+        # The energy omega^2 / 2 - A cos(theta) never increases, so the speed is highest at the bottom, theta = 0.
         nodes = np.linspace(-math.pi, math.pi, N_NODES, endpoint=False)
         squared_velocity = limit * limit - 2.0 * gravity.high * (1.0 - np.cos(nodes))
         if not squared_velocity.min() > 0:

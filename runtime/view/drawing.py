@@ -144,4 +144,4 @@ class ViewOptions(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fi
     """Section ``view``: display of the run in pages and terminals."""
 
     drawing: _AnyDrawing | None = None
-    """Drawing of the rig; default: chosen by the plants of twin and shield, otherwise bars."""
+    """Drawing of the rig; by default that of the twin's or the shield's plant, or bars if neither has one."""

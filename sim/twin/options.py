@@ -88,7 +88,7 @@ def draw_options(options: TwinOptions, reset_seed: int) -> TwinOptions:
 
 
 def sampled_options(options: TwinOptions, index: int) -> TwinOptions:
-    """Options with the values of one sample, and without ``samples``.
+    """Return the options with the values of one sample applied and ``samples`` unset.
 
     Raises ValueError if a value is out of bounds, KeyError for an unknown or missing parameter.
     """

@@ -80,9 +80,9 @@ def uninterrupted(how: str, tmp_path: Path, finished: dict[str, Path]) -> Path:
 
 
 def assert_replays(folder: Path, how: str) -> None:
-    told = run_verb("replay", folder, *trust(how))
-    assert told.returncode in (0, 6), told.stderr  # 6: a truncated log lacks its last chunk
-    assert re.search(r"ticks that differ +0\n", told.stdout), told.stdout + told.stderr
+    replayed = run_verb("replay", folder, *trust(how))
+    assert replayed.returncode in (0, 6), replayed.stderr  # 6: a truncated log lacks its last chunk
+    assert re.search(r"ticks that differ +0\n", replayed.stdout), replayed.stdout + replayed.stderr
 
 
 def trust(how: str) -> list[str]:

@@ -35,7 +35,9 @@ def test_the_sample_in_the_overview_comes_from_the_run(tmp_path: Path) -> None:
             found[f"{field}.{name}"] = [value]
     for field in ("observation", "action", "reward", "next_observation"):
         found[f"transition.{field}"] = np.atleast_1d(getattr(transitions, field)[slot]).tolist()
-    told = re.findall(r"^(\S+)  +(\S.*)$", "\n".join(re.findall(r"```sample\n(.*?)```", PAGE.read_text(), re.S)), re.M)
-    assert len(told) == 16
-    for name, values in told:
+    sample_rows = re.findall(
+        r"^(\S+)  +(\S.*)$", "\n".join(re.findall(r"```sample\n(.*?)```", PAGE.read_text(), re.S)), re.M
+    )
+    assert len(sample_rows) == 16
+    for name, values in sample_rows:
         assert [float(v) for v in values.split()] == pytest.approx(found[name], abs=6e-6), name

@@ -29,8 +29,8 @@ def test_every_column_of_episodes_csv_is_explained() -> None:
 
 
 def test_the_commands_page_matches_the_help_of_the_verbs() -> None:
-    told = "python -m tests.docs.commands_page > docs/commands.md"
-    assert (ROOT / "docs" / "commands.md").read_text(encoding="utf-8") == page(), told
+    command = "python -m tests.docs.commands_page > docs/commands.md"
+    assert (ROOT / "docs" / "commands.md").read_text(encoding="utf-8") == page(), command
 
 
 def test_the_readme_is_short_and_the_index_lists_every_page() -> None:

@@ -209,7 +209,7 @@ def _stop_deaf(rig: WatchedRig) -> Outcome:
     safe_ms = _safe_ms(rig, next(s.t_us for _, s in rig.wire.seen if s.frame == answered))
     named = code == ExitCode.OK and "actuators safe after" in output and "confirmed by a state frame" in output
     reported_ms = float(output.split("actuators safe after ", 1)[1].split(" ms", 1)[0]) if named else 0.0
-    early = "" if reported_ms >= safe_ms - rig.config.period_us / 1000 else f"; FALSE: told after {reported_ms:.0f} ms"
+    early = "" if reported_ms >= safe_ms - rig.config.period_us / 1000 else f"; FALSE: says {reported_ms:.0f} ms"
     note = f"stop confirmed by the frame, run ends, exit {ended}{early}"
     rig.until(lambda: rig.wire.seen[-1].state.frame > FRAME + DEAF, "the device to receive again")
     return Outcome(safe_ms, named and not early, rig.data_kept(before), rig.another_run() == ExitCode.OK, note)

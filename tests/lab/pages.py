@@ -60,7 +60,7 @@ def totals(ledger: Ledger) -> list[tuple[str, str]]:
         ("policies admitted", str(sum(life.admitted for life in lifetimes))),
         ("policies refused", str(sum(life.refused for life in lifetimes))),
         ("policies rolled back", str(sum(life.rolled_back for life in lifetimes))),
-        ("TD-error batches taken", str(sum(batches)) if batches else "not told by the rig"),
+        ("TD-error batches taken", str(sum(batches)) if batches else "not reported by the rig"),
         ("faults", f"{len(ledger.faults)} of {ledger.planned}"),
     ]
 

@@ -92,25 +92,35 @@ def test_rulings_are_counted_and_bad_ones_are_reported(report_lines: list[str]) 
 
 
 class ScreeningStub:
-    """Fails every policy, and counts them."""
+    """Gives every policy the same result, and counts them."""
 
-    n_tested = 0
+    n_tested, result = 0, "score too low"
 
     def failure(self, model: bytes) -> str:
         self.n_tested += 1
-        return "score too low"
+        return self.result
 
 
-def test_a_policy_that_fails_the_screening_is_not_offered_unless_five_before_it_failed(report_lines: list[str]) -> None:
-    offers, agent, _ = make_offering(Verdict(5, accepted=True))
+def test_policies_that_fail_the_screening_are_not_offered_until_five_in_a_row_end_it(report_lines: list[str]) -> None:
+    offers, agent, _ = make_offering(Verdict(5, accepted=True), Verdict(6, accepted=True))
     offers.screening = screening = ScreeningStub()
     for n_withheld in range(1, 6):
         offers.offer(agent, "run", retries=True)
         assert (agent.n_withheld, agent.updates_when_offered, offers.is_due) == (n_withheld, 600, False)
     assert offers._link.requests == []
-    assert report_lines == ["policy withheld after 600 updates: score too low"] * 5
-    offers.offer(agent, "run", retries=True)
-    assert len(offers._link.requests) == 1
-    assert (screening.n_tested, agent.n_withheld, agent.newest_policy_id) == (5, 0, 5)
+    assert report_lines[:5] == ["policy withheld after 600 updates: score too low"] * 5
+    assert report_lines[5].startswith("policies are no longer tested before they are offered")
+    for policy_id in (5, 6):
+        offers.offer(agent, "run", retries=True)
+        assert (screening.n_tested, agent.n_withheld, agent.newest_policy_id) == (5, 5, policy_id)
     offers.report_totals()
-    assert report_lines[5:] == ["policies that failed the screening: 5"]
+    assert report_lines[6:] == ["policies that failed the screening: 5"]
+
+
+def test_a_policy_that_passes_ends_a_row_of_failures(report_lines: list[str]) -> None:
+    offers, agent, _ = make_offering(Verdict(5, accepted=True))
+    offers.screening = screening = ScreeningStub()
+    offers.offer(agent, "run", retries=True)
+    screening.result = ""
+    offers.offer(agent, "run", retries=True)
+    assert (agent.n_withheld, agent.newest_policy_id) == (0, 5)

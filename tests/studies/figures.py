@@ -91,7 +91,7 @@ PAPERS: Final[dict[str, tuple[Figure, ...]]] = {
 
 
 class Size(NamedTuple):
-    """Trials, and episodes or steps of all trials together."""
+    """Number of trials, and their total length in episodes or steps."""
 
     trials: int
     length: int

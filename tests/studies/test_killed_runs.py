@@ -52,15 +52,15 @@ def test_after_fifty_kills_a_run_ends_like_an_uninterrupted_one(tmp_path: Path) 
     rng = random.Random(SEED)
     lost: list[int] = []
     start: list[str | Path] = [*arguments, folder]
-    kills = told = lived = 0
+    kills = n_known = lived = 0
     while True:
         with PoweredRun(output, *start) as cable:
             code = live(cable, rng, folder, lived) if kills < KILLS else cable.ended(PATIENCE_S)
             cable.cut()
             said = cable.output
         events = resumptions_of(folder)
-        if len(events) > told:  # otherwise it was killed before it knew its position
-            told = len(events)
+        if len(events) > n_known:  # otherwise it was killed before it knew its position
+            n_known = len(events)
             assert events[-1]["checkpoint_damaged"] is False
             lost.append(lived - int(str(events[-1]["episode"])))
         lived = last_episode(folder) if folder.exists() else 0
@@ -70,7 +70,7 @@ def test_after_fifty_kills_a_run_ends_like_an_uninterrupted_one(tmp_path: Path) 
         kills += 1
         start = ["--resume", folder] if (folder / "config.yaml").exists() else start
     print(
-        f"\n{kills} kills, {told} resumes that started; repeated episodes: at most {max(lost)}, "
+        f"\n{kills} kills, {n_known} resumes that started; repeated episodes: at most {max(lost)}, "
         f"on average {statistics.mean(lost):.1f}"
     )
     assert kills == KILLS

@@ -157,7 +157,7 @@ def test_a_run_whose_processes_still_write(
     content_before = content(folder)
     folder_claim = claim(folder, 0.0)
     try:
-        assert "another process still writes to it" in refusal_message(capsys, "--resume", str(folder))
+        assert "another process is still writing to this folder" in refusal_message(capsys, "--resume", str(folder))
     finally:
         os.close(folder_claim)
     assert content(folder) == content_before

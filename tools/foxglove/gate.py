@@ -29,7 +29,7 @@ class Gate(BoundedServer):
     """Proxy that forwards connections of a listener to ``upstream``, an address of this machine."""
 
     def __init__(self, listener: Listener, upstream: tuple[str, int]) -> None:
-        super().__init__(listener.listening, Handler)
+        super().__init__(listener.listening_socket, Handler)
         self.guard, self.upstream = listener.guard, upstream
         self.viewer_slots = threading.BoundedSemaphore(MAX_VIEWERS)
 

@@ -93,7 +93,8 @@ def twin_of(config: RunConfig, result: Result, samples: Mapping[str, Any]) -> di
     """Return the options of a twin that draws its plant from the samples."""
     section = {**(config.device.twin or {}), **result.twin, "samples": samples, "reset": True}
     twin: dict[str, object] = msgspec.to_builtins(msgspec.convert(section, TwinOptions))
-    return msgspec.json.decode(msgspec.json.encode(twin), type=dict[str, object])  # lists, as in a file
+    # A round trip through JSON turns tuples into lists, as in a configuration that was loaded from a file.
+    return msgspec.json.decode(msgspec.json.encode(twin), type=dict[str, object])
 
 
 def piece_episodes(config: RunConfig) -> int:

@@ -160,7 +160,7 @@ class Recomputation:
             try:
                 perturbed = PolicySession(explorer.perturb(policy.model, record.step.episode), native=policy.native)
             except ModelRefused:
-                perturbed = None  # the loop continues without it, too
+                perturbed = None  # like the loop, which continues with the unperturbed policy
         tick.begin(record.step.episode, kind, signal, perturbed)
         self._answer_to = begin_episode(tick, self._act, has_ended=self._is_over, fade=self._fade)
 

@@ -66,16 +66,16 @@ def listen_at(address: Address, first_port: int = FIRST_PORT) -> socket.socket:
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     failure: OSError | None = None
     for port in ports:
-        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening_socket = socket.socket(family, socket.SOCK_STREAM)
         try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind((address.host, port))
-            listening.listen(_BACKLOG)
+            listening_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening_socket.bind((address.host, port))
+            listening_socket.listen(_BACKLOG)
         except OSError as error:
-            listening.close()
+            listening_socket.close()
             failure = error
             continue
-        return listening
+        return listening_socket
     reason = failure.strerror if failure is not None else "no port"
     location = f"{address.host}:{ports[0]}" if len(ports) == 1 else f"{address.host}, ports {ports[0]} to {ports[-1]}"
     raise OSError(f"{location}: {reason}; choose another port")
@@ -219,7 +219,7 @@ def _is_same_site(origin: str, host: str) -> bool:
 class Listener(NamedTuple):
     """A listening socket with its access rules and URL."""
 
-    listening: socket.socket
+    listening_socket: socket.socket
     guard: Guard
     url: str
 
@@ -230,10 +230,10 @@ def listen(text: str, scheme: str = "http", first_port: int = FIRST_PORT) -> Lis
     Except on loopback, a token is required: the one in the environment, which a restarted server keeps, or a new one.
     """
     address = parse_address(text)
-    listening = listen_at(address, first_port)
-    port = int(listening.getsockname()[1])
+    listening_socket = listen_at(address, first_port)
+    port = int(listening_socket.getsockname()[1])
     if address.is_loopback:
-        return Listener(listening, Guard(port, None), format_url(address, port, None, scheme))
+        return Listener(listening_socket, Guard(port, None), format_url(address, port, None, scheme))
     token = os.environ.get(TOKEN) or new_token()
     names = (address.host, socket.gethostname(), f"{socket.gethostname()}.local")
-    return Listener(listening, Guard(port, token, names), format_url(address, port, token, scheme))
+    return Listener(listening_socket, Guard(port, token, names), format_url(address, port, token, scheme))

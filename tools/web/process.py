@@ -48,7 +48,7 @@ class Page:
         self._producer = producer = Producer(config, folder, starting=starting)
         self._stop = threading.Event()
         self._server = PageServer(
-            listener.listening,
+            listener.listening_socket,
             Site(
                 guard=listener.guard,
                 assets=load_assets(),

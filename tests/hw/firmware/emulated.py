@@ -45,8 +45,8 @@ class Pico:
 
     def outputs(self) -> dict[int, int]:
         """Level of each pin that is driven: 0, 1, or cycles of a PWM's period."""
-        told: dict[str, int] = json.loads(self.tell("outputs"))
-        return {int(pin): level for pin, level in told.items()}
+        levels: dict[str, int] = json.loads(self.tell("outputs"))
+        return {int(pin): level for pin, level in levels.items()}
 
 
 @contextlib.contextmanager

@@ -259,8 +259,8 @@ def test_a_million_hostile_inputs_find_nothing() -> None:
 
 def test_the_fuzzer_reaches_nearly_every_branch_of_the_core() -> None:
     need("gcov")
-    told = built("coverage", COVERAGE_INPUTS="1000000")
-    found = re.search(r"branches of the core taken: \d+ of \d+, ([\d.]+) %", told)
+    printed = built("coverage", COVERAGE_INPUTS="1000000")
+    found = re.search(r"branches of the core taken: \d+ of \d+, ([\d.]+) %", printed)
     assert found
     assert float(found[1]) >= 95.0
 

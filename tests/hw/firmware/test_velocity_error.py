@@ -36,14 +36,14 @@ def hardest(config: str) -> float:
 
 
 @pytest.mark.parametrize(
-    ("config", "header", "figure", "told"),
+    ("config", "header", "figure", "sentence"),
     [
         ("pendulum-hardware", "pendulum", 1.6, "1.6 rad/s (`pendulum-hw`)"),
         ("pendulum", "pendulum", 0.35, "0.35 rad/s (`pendulum`)"),
         ("magman", "magman", 0.085, "0.085 m/s"),
     ],
 )
-def test_the_velocity_lags_by_no_more_than_stated(config: str, header: str, figure: float, told: str) -> None:
+def test_the_velocity_lags_by_no_more_than_stated(config: str, header: str, figure: float, sentence: str) -> None:
     polls = re.search(r"_VELOCITY_POLLS (\d+)", (RIGS / f"{header}.h").read_text())
     assert polls is not None
     n, (place, velocity) = int(polls[1]), load(config).rig.sensors[:2]
@@ -52,7 +52,7 @@ def test_the_velocity_lags_by_no_more_than_stated(config: str, header: str, figu
     weights = np.abs(2 * np.arange(n) - n + 1) * 6 / (n * (n * n - 1))
     counts = 0.5 * weights.sum() * 1e3 * place.resolution + velocity.resolution
     assert 0.9 * figure < behind + counts <= figure
-    assert told in " ".join(README.read_text().split())
+    assert sentence in " ".join(README.read_text().split())
     if config != "pendulum":
         assert f"sensor_error: {{velocity: {figure}}}" in rig_files(header, "bench")["README.md"]
         load(config, [f"limits.predicted.sensor_error={{velocity: {figure}}}"])

@@ -225,7 +225,10 @@ class Exhaustion:
                 return Piece(number, 1, [f"hangs: {error} ({description})"])
             found, incomplete = self._examine(run, code, before=at < 0)
             found += tracebacks(run.folder) + tracebacks(folder / "disk")
-        counts = {"completed": int(code == 0), "incomplete, and told": int(incomplete and code == ExitCode.INCOMPLETE)}
+        counts = {
+            "completed": int(code == 0),
+            "reported as incomplete": int(incomplete and code == ExitCode.INCOMPLETE),
+        }
         return Piece(number, 1, [f"{line} ({description})" for line in found], counts)
 
     def _examine(self, run: Run, code: int, *, before: bool) -> tuple[list[str], bool]:

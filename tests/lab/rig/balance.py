@@ -301,7 +301,7 @@ def checks(ledger: Ledger) -> list[Check]:
         _equal("faults to be named that were not", sum(not h.names for h in to_name), 0),
         _equal("faults that end the run and did not", sum(not h.ended_run for h in ends), 0),
         _equal("ends of the rig that no fault explains", len(ledger.unexpected_ends), 0),
-        _equal("losses that were not told", len(ledger.unreported), 0),
+        _equal("unreported losses", len(ledger.unreported), 0),
         check_at_least("comparisons of a mirror with the memory", ledger.compared, 1),
         check_at_least("of them of the whole memory, by its hash", ledger.compared_complete, 1),
         _equal("mirror mismatches", ledger.mismatches, 0),

@@ -59,7 +59,7 @@ def test_mu_final_averages_the_last_hundred_episodes() -> None:
     assert mu_final(mu).tolist() == [0.75, 0.75]
 
 
-def test_a_trial_that_never_rises_counts_with_its_last_episode_and_is_reported() -> None:
+def test_the_rise_time_is_censored_at_the_last_episode_if_a_trial_never_rises() -> None:
     episodes_to_rise = rise_time(np.array([[0.1, 0.8, 0.2], [0.1, 0.79, 0.2]]), np.array([10, 20, 30]))
     assert episodes_to_rise.episode.tolist() == [20, 30]
     assert episodes_to_rise.has_risen.tolist() == [True, False]

@@ -242,7 +242,7 @@ def test_at_the_end_every_file_has_its_checksum_unless_the_replay_process_did_no
 
 def test_a_folder_is_claimed_by_one_process_at_a_time(tmp_path: Path) -> None:
     first_claim = claim(tmp_path, 0.0)
-    with pytest.raises(FolderBusy, match="another process still writes"):
+    with pytest.raises(FolderBusy, match="another process is still writing"):
         claim(tmp_path, 0.0)
     os.close(first_claim)
     os.close(claim(tmp_path, 0.0))

@@ -140,13 +140,13 @@ def test_a_brake_with_the_wrong_sign_leaves_no_safe_state(bench: Path) -> None:
 def test_workers_compute_the_same_table(bench: Path) -> None:
     coarse = ["limits.predicted.nodes={position: 9, velocity: 9, tilt: 3}", "limits.predicted.horizon_s=1.0"]
     config, box = beam(bench, coarse)
-    told: list[float] = []
-    one = compute(config, box, 4, 3, told.append, workers=1)
+    progress: list[float] = []
+    one = compute(config, box, 4, 3, progress.append, workers=1)
     two = compute(config, box, 4, 3, lambda share: None, workers=2)
     assert one[0] == two[0]
     assert np.array_equal(one[1], two[1])
-    assert told == sorted(told)
-    assert told[-1] == pytest.approx(1.0)
+    assert progress == sorted(progress)
+    assert progress[-1] == pytest.approx(1.0)
 
 
 def test_dropped_plants_do_not_change_the_others(bench: Path) -> None:

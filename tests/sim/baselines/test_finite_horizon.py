@@ -99,6 +99,6 @@ def test_actuators_with_a_cost_are_levelled_as_for_fuzzy_q_iteration() -> None:
 
 
 def test_progress_counts_the_steps() -> None:
-    told: list[tuple[int, int]] = []
-    induce(shortened(PENDULUM, 3), Grid((8, 9), 3), lambda done, steps: told.append((done, steps)))
-    assert told == [(1, 3), (2, 3), (3, 3)]
+    progress: list[tuple[int, int]] = []
+    induce(shortened(PENDULUM, 3), Grid((8, 9), 3), lambda done, steps: progress.append((done, steps)))
+    assert progress == [(1, 3), (2, 3), (3, 3)]

@@ -73,8 +73,8 @@ def test_the_same_seed_gives_the_same_figure_and_another_seed_another_one() -> N
 def test_the_standard_error_is_the_spread_of_repeated_estimates() -> None:
     estimates = [random_reward(PENDULUM, 50, seed) for seed in range(60)]
     spread = np.std([e.mean for e in estimates], ddof=1)
-    told = np.mean([e.standard_error for e in estimates])
-    assert 0.7 < spread / told < 1.4
+    stated_error = np.mean([e.standard_error for e in estimates])
+    assert 0.7 < spread / stated_error < 1.4
 
 
 def test_one_episode_has_no_standard_error() -> None:

@@ -102,23 +102,23 @@ def test_reversed_connections_are_found(swung: Stretch, turned: tuple[tuple[int,
 
 
 def test_a_zero_anywhere_on_the_circle_is_found() -> None:
-    told = record(TwinOptions(plant=TRUE, sensor_noise=0.002, sensor_zero={"angle": 2.5}), 600, chirped())
-    found = identify(Pendulum(), RIG, [told])
+    recorded = record(TwinOptions(plant=TRUE, sensor_noise=0.002, sensor_zero={"angle": 2.5}), 600, chirped())
+    found = identify(Pendulum(), RIG, [recorded])
     assert missed_by(found, truth_of(TRUE, zero_angle=2.5))["zero_angle"] < 2
 
 
 def test_a_third_party_plant_needs_only_its_declaration() -> None:
     plant = Spring(stiffness=52.0, damping=0.8, gain=1.7)
-    told = record(TwinOptions(plant=plant, sensor_noise=0.002), 800, chirped(reach=4.0), LINE)
-    found = identify(Spring(), LINE, [told])
+    recorded = record(TwinOptions(plant=plant, sensor_noise=0.002), 800, chirped(reach=4.0), LINE)
+    found = identify(Spring(), LINE, [recorded])
     missed = missed_by(found, truth_of(plant, zero_position=0.0))
     assert max(missed[n] for n in ("stiffness_per_s2", "damping_per_s", "gain_m_per_v_s2", "delay_s")) < 1.7
 
 
 def test_a_sensor_of_the_velocity_is_not_needed() -> None:
     blind = Rig(name="blind", sensors=RIG.sensors[:1], actuators=RIG.actuators, observations=RIG.observations[:1])
-    told = record(TwinOptions(plant=TRUE, sensor_noise=0.001), PERIODS, chirped(), blind)
-    found = identify(Pendulum(), blind, [told])
+    recorded = record(TwinOptions(plant=TRUE, sensor_noise=0.001), PERIODS, chirped(), blind)
+    found = identify(Pendulum(), blind, [recorded])
     missed = missed_by(found, truth_of(TRUE, zero_angle=0.0))
     assert max(missed[n] for n in TRUE.identifiable) < 2
 
@@ -133,8 +133,10 @@ def test_a_rig_that_never_moved_is_refused(noise: float) -> None:
 def test_unexcited_parameters_keep_their_initial_value() -> None:
     """Free swings, after pumping, depend on neither gain, dead band nor delay."""
     plant = Pendulum(mass=0.06, damping=2e-5)
-    told = record(TwinOptions(plant=plant, sensor_noise=0.002), 700, lambda k: (3.0 * (-1) ** (k // 32) * (k < 200),))
-    free_swings = Stretch(told.period_s, *(values[220:] for values in told[1:]))
+    recorded = record(
+        TwinOptions(plant=plant, sensor_noise=0.002), 700, lambda k: (3.0 * (-1) ** (k // 32) * (k < 200),)
+    )
+    free_swings = Stretch(recorded.period_s, *(values[220:] for values in recorded[1:]))
     found = identify(Pendulum(), RIG, [free_swings])
     free = dict(zip([u.name for u in found.unknowns], found.is_free.tolist(), strict=True))
     assert not free["gain_per_v_s2"]
@@ -154,10 +156,10 @@ def test_motion_determines_three_combinations_of_seven_declared_parameters(swung
     values = {u.name: u.value(c) for u, c in zip(found.unknowns, found.fit.coordinates, strict=True)}
     lumped = Pendulum(**{name: values[name] for name in declared}).lumped
     assert lumped == pytest.approx(TRUE.lumped, rel=0.03)
-    told = "\n".join(result_of(found, Nameless(), RIG, None, "a test").not_known)
+    text = "\n".join(result_of(found, Nameless(), RIG, None, "a test").not_known)
     for name, others in found.held.items():
-        assert f"{name}: indistinguishable from {', '.join(others)}; kept at" in told
-    assert "damping: the recorded signals do not depend on it" in told
+        assert f"{name}: indistinguishable from {', '.join(others)}; kept at" in text
+    assert "damping: the recorded signals do not depend on it" in text
 
 
 class Bare(Pendulum, frozen=True, tag="bare"):
@@ -189,9 +191,9 @@ def test_a_plant_with_no_or_too_many_parameters_is_refused(swung: Stretch) -> No
 def test_a_linear_plant_is_identified_by_the_entries_of_its_matrices() -> None:
     model = {"kind": "linear", "states": ["position", "velocity"], "actions": ["voltage"]}
     true = msgspec.convert({**model, "A": [[0, 1], [-52, -0.8]], "B": [[0], [1.7]]}, Linear)
-    told = record(TwinOptions(plant=true, sensor_noise=0.002), 800, chirped(reach=4.0), LINE)
+    recorded = record(TwinOptions(plant=true, sensor_noise=0.002), 800, chirped(reach=4.0), LINE)
     guess = msgspec.convert({**model, "A": [[0, 1], [-40, -0.5]], "B": [[0], [2]]}, Linear)
-    found = identify(guess, LINE, [told])
+    found = identify(guess, LINE, [recorded])
     missed = missed_by(found, truth_of(true, zero_position=0.0))
     assert max(missed[name] for name in true.identifiable) < 2
     twin = result_of(found, guess, LINE, None, "a test").twin["plant"]

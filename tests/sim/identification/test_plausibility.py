@@ -51,7 +51,7 @@ def half(readings: Array) -> Array:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message_pattern"),
     [
         (lambda r: 0.5 * r, "residuals are non-white"),
         (lambda r: half(r) * r, "does not explain"),
@@ -60,11 +60,11 @@ def half(readings: Array) -> Array:
     ids=["both half", "both flip half-way", "angle's zero drifts"],
 )
 def test_sensors_that_lie_consistently_contradict_the_plant(
-    swung: Stretch, change: Callable[[Array], Array], told: str
+    swung: Stretch, change: Callable[[Array], Array], message_pattern: str
 ) -> None:
     with pytest.raises(Implausible) as refused:
         identify(Pendulum(), RIG, [both(swung, change)])
-    assert any(re.search(told, line) for line in refused.value.problems), refused.value.problems
+    assert any(re.search(message_pattern, line) for line in refused.value.problems), refused.value.problems
 
 
 def test_parameters_far_from_the_initial_guess_are_absurd(swung: Stretch) -> None:

@@ -59,12 +59,20 @@ def identified(free: bool = True, mirrored: bool = True) -> Identification:
     flat = np.zeros((windows.size, 22, len(unknowns)))
     fit = Fit(coordinates, nothing[:, 0], nothing, flat[..., 0], flat, nothing, 1.0)
     covariance = np.diag([STD[u.name] ** 2 for u in unknowns])
-    told = np.ones(len(unknowns), bool)
-    told[1] = free
+    known = np.ones(len(unknowns), bool)
+    known[1] = free
     noise = Noise(np.array([0.0063, 0.06]), np.array([0.00628, 0.0]), np.array([0.01, 0.01]))
     connection = Connection(Signs((1, 1), (-1,)), coordinates, True, mirrored)
     return Identification(
-        unknowns, connection, fit, windows, 0, noise, JointDistribution(covariance, np.ones(7)), told, np.zeros(0, bool)
+        unknowns,
+        connection,
+        fit,
+        windows,
+        0,
+        noise,
+        JointDistribution(covariance, np.ones(7)),
+        known,
+        np.zeros(0, bool),
     )
 
 
@@ -122,11 +130,11 @@ def test_the_shield_covers_the_width_of_the_coils_as_well_as_their_strength() ->
     )
     box = magman.limits.predicted
     assert isinstance(box, MagmanBox)
-    told = result_of(found, Magman(), magman.rig, box, "a test")
-    assert told.predicted["c2_m2"] == pytest.approx(1.9e-4)
-    assert told.predicted["c2_spread"] == pytest.approx(math.ceil(1e3 * np.expm1(3.2905 * 0.01)) / 1e3)
-    shielded = msgspec.structs.replace(box, **told.predicted)
-    assert list(uncovered_deviations(msgspec.convert(told.twin, TwinOptions).plant, shielded, magman.rig)) == []
+    result = result_of(found, Magman(), magman.rig, box, "a test")
+    assert result.predicted["c2_m2"] == pytest.approx(1.9e-4)
+    assert result.predicted["c2_spread"] == pytest.approx(math.ceil(1e3 * np.expm1(3.2905 * 0.01)) / 1e3)
+    shielded = msgspec.structs.replace(box, **result.predicted)
+    assert list(uncovered_deviations(msgspec.convert(result.twin, TwinOptions).plant, shielded, magman.rig)) == []
     untold = result_of(
         found._replace(is_free=np.zeros(len(unknowns), bool)), Magman(), magman.rig, box, "a test"
     ).predicted
@@ -198,11 +206,11 @@ def test_a_table_covers_the_delay_the_friction_and_the_sensor_offset() -> None:
 
 
 def test_undetermined_parameters_are_reported() -> None:
-    told = "\n".join(result_of(identified(free=False), Pendulum(), RIG, None, "a test").not_known)
-    assert "All signs at once" in told
-    assert "damping_per_s: the recorded signals do not depend on it" in told
-    assert "noise of velocity: hidden by rounding" in told
-    assert "inertia, mass, gravity, length" in told
+    text = "\n".join(result_of(identified(free=False), Pendulum(), RIG, None, "a test").not_known)
+    assert "All signs at once" in text
+    assert "damping_per_s: the recorded signals do not depend on it" in text
+    assert "noise of velocity: hidden by rounding" in text
+    assert "inertia, mass, gravity, length" in text
 
 
 def test_samples_are_plants_in_a_batch(result: Result) -> None:

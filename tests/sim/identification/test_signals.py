@@ -71,12 +71,12 @@ def test_rest_and_fast_motion_are_not_contradictions(noise: float, seed: int) ->
         return (0.45 * float(np.sin(2 * np.pi * t * (0.3 + 0.15 * t))),)
 
     plant = Pendulum(inertia="hardware", dry_friction=rng.uniform(0.4, 1.5), dead_band=rng.uniform(0.03, 0.15))
-    told = record(TwinOptions(plant=plant, sensor_noise=noise), 900, gentle)
-    assert significant_defects(Pendulum(inertia="hardware"), RIG, [told]) == []
+    recording = record(TwinOptions(plant=plant, sensor_noise=noise), 900, gentle)
+    assert significant_defects(Pendulum(inertia="hardware"), RIG, [recording]) == []
 
 
 @pytest.mark.parametrize(
-    ("angle", "velocity", "told"),
+    ("angle", "velocity", "message_pattern"),
     [
         (same, lambda v: 0.5 * v, r"velocity reads 0\.(5|49)\d* \(0\.49"),
         (lambda a: 0.5 * a, same, r"velocity reads (2|1\.99)\d* \(1\.9"),
@@ -96,9 +96,9 @@ def test_rest_and_fast_motion_are_not_contradictions(noise: float, seed: int) ->
     ],
 )
 def test_contradictions_are_named(
-    swung: Stretch, angle: Callable[[Array], Array], velocity: Callable[[Array], Array], told: str
+    swung: Stretch, angle: Callable[[Array], Array], velocity: Callable[[Array], Array], message_pattern: str
 ) -> None:
-    assert any(re.search(told, line) for line in problems(changed(swung, angle, velocity)))
+    assert any(re.search(message_pattern, line) for line in problems(changed(swung, angle, velocity)))
 
 
 def test_swapped_sensors_are_named(swung: Stretch) -> None:

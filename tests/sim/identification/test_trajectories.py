@@ -25,8 +25,8 @@ FINE = Rig(
 @pytest.mark.parametrize("delay_s", [0.0, 0.004, 0.01, 0.02, 0.047])
 def test_trajectories_equal_the_twins(delay_s: float, late_us: int | None) -> None:
     plant = Pendulum().varied({"dead_band": 0.2, **({"delay_s": delay_s} if delay_s else {})})
-    told = record(TwinOptions(plant=plant, substeps=4), 60, chirped(), FINE, late_us)
-    windows = windows_of([told], 20)
+    recorded = record(TwinOptions(plant=plant, substeps=4), 60, chirped(), FINE, late_us)
+    windows = windows_of([recorded], 20)
     starts = windows.readings[None, :, 0]
     states = simulate(plant, starts, windows, np.array([delay_s]), 4)
     np.testing.assert_allclose(states[0], windows.readings, atol=2e-6)
@@ -34,8 +34,8 @@ def test_trajectories_equal_the_twins(delay_s: float, late_us: int | None) -> No
 
 def test_every_period_is_filled_whatever_the_delays() -> None:
     rng = np.random.default_rng(3)
-    told = record(TwinOptions(plant=Pendulum()), 40, chirped())
-    windows = windows_of([told], 10)._replace(tau_s=rng.uniform(0, PERIOD_S, (3, HISTORY + 10)))
+    recorded = record(TwinOptions(plant=Pendulum()), 40, chirped())
+    windows = windows_of([recorded], 10)._replace(tau_s=rng.uniform(0, PERIOD_S, (3, HISTORY + 10)))
     pieces = delayed_commands(windows, rng.uniform(0, 4 * PERIOD_S, 7))
     total = sum(pieces.durations_s)
     np.testing.assert_allclose(total, PERIOD_S)
@@ -45,8 +45,8 @@ def test_every_period_is_filled_whatever_the_delays() -> None:
 @pytest.mark.parametrize("plant", [Pendulum(dry_friction=0.5), Magman(mass=0.04)])
 def test_batched_variations_equal_each_one_alone(plant: Plant) -> None:
     n_actions = plant.n_actions
-    told = record(TwinOptions(plant=Pendulum()), 40, chirped())
-    windows = windows_of([told], 10)
+    recorded = record(TwinOptions(plant=Pendulum()), 40, chirped())
+    windows = windows_of([recorded], 10)
     windows = windows._replace(
         u_start=np.repeat(windows.u_start, n_actions, axis=2), u_end=np.repeat(windows.u_end, n_actions, axis=2)
     )

@@ -99,20 +99,20 @@ limits: {}
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
     """A folder of packages, with the entry points of a package that provides a plant."""
-    told = tmp_path / "site" / "springs-1.0.dist-info"
-    told.mkdir(parents=True)
-    (told / "METADATA").write_text("Metadata-Version: 2.1\nName: springs\nVersion: 1.0\n")
-    (told / "entry_points.txt").write_text(
+    dist_info = tmp_path / "site" / "springs-1.0.dist-info"
+    dist_info.mkdir(parents=True)
+    (dist_info / "METADATA").write_text("Metadata-Version: 2.1\nName: springs\nVersion: 1.0\n")
+    (dist_info / "entry_points.txt").write_text(
         "[onrig.plants]\nspring = tests.sim.plants.spring:Spring\n"
         + "".join(f"{kind} = tests.sim.plants.cartpole:{name}\n" for kind, name in CART_POLES.items())
         + "[onrig.boxes]\nspring = tests.sim.plants.spring:SpringBox\n"
     )
     (tmp_path / "spring.yaml").write_text(RUN)
     (tmp_path / "cartpole.yaml").write_text(CART_POLE)
-    return told.parent
+    return dist_info.parent
 
 
-def told(site: Path, *command: str) -> subprocess.CompletedProcess[str]:
+def dist_info(site: Path, *command: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(site), str(ROOT), os.environ.get("PYTHONPATH", "")])
     return subprocess.run(
         [sys.executable, *command],
@@ -125,7 +125,7 @@ def told(site: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 
 def onrig(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return told(site, "-m", "onrig.tools.cli", *arguments)
+    return dist_info(site, "-m", "onrig.tools.cli", *arguments)
 
 
 def test_a_third_party_plant_passes_through_twin_shield_and_drawing(site: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_third_party_plant_passes_through_twin_shield_and_drawing(site: Path) 
     assert done.stdout.count(" 0 breaches") == 2
     assert "predicted" in done.stdout, "the shield was never needed"
     code = "from onrig.tools.load import load; from onrig.tools.drawings import drawing_of; "
-    drawn = told(site, "-c", f"{code}print(drawing_of(load('spring.yaml')))")
+    drawn = dist_info(site, "-c", f"{code}print(drawing_of(load('spring.yaml')))")
     assert "'kind': 'track'" in drawn.stdout, drawn.stderr
     done = onrig(site, "check", "spring.yaml")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -190,7 +190,7 @@ def run_untrained(site: Path, *overrides: str) -> subprocess.CompletedProcess[st
     """Run the cart-pole under the first policy of a learner, without the learner."""
     code = "from pathlib import Path; from onrig.tools.load import load; "
     code += "from onrig.tools.bench.link.rig_end import random_policy; "
-    made = told(site, "-c", f"{code}Path('first.onnx').write_bytes(random_policy(load('cartpole.yaml')))")
+    made = dist_info(site, "-c", f"{code}Path('first.onnx').write_bytes(random_policy(load('cartpole.yaml')))")
     assert made.returncode == 0, made.stderr
     settings = [word for s in ("policy=first.onnx", "local_learner=false", *overrides) for word in ("--set", s)]
     return onrig(site, "run", "cartpole.yaml", "--run-dir", "run", *settings)

@@ -246,10 +246,10 @@ def test_parameters_may_be_arrays_over_trials(plant: Plant) -> None:
 
 
 def test_parameters_have_units_and_bounds() -> None:
-    told = {p.name: p for p in Pendulum(inertia="hardware", delay_s=0.001).parameters()}
-    assert (told["inertia"].unit, told["inertia"].value, told["inertia"].low) == ("kg m^2", 1.91e-4, 1e-18)
-    assert (told["delay_s"].unit, told["delay_s"].value) == ("s", 0.001)
-    assert "dead_band" not in told
+    declared = {p.name: p for p in Pendulum(inertia="hardware", delay_s=0.001).parameters()}
+    assert (declared["inertia"].unit, declared["inertia"].value, declared["inertia"].low) == ("kg m^2", 1.91e-4, 1e-18)
+    assert (declared["delay_s"].unit, declared["delay_s"].value) == ("s", 0.001)
+    assert "dead_band" not in declared
     with pytest.raises(ValueError, match="mass: expected"):
         Pendulum().varied({"mass": np.array([0.05, -1.0])})
     with pytest.raises(KeyError):
@@ -385,15 +385,15 @@ def test_a_narrower_or_displaced_coil_is_not_covered_by_the_shield() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "changed", "told"),
+    ("name", "changed", "path"),
     [
         ("pendulum", "device.twin.plant.inertia=hardware", "gravity_per_s2"),
         ("pendulum", "device.twin.plant.damping=1.2e-4", "damping_per_s"),
         ("magman", "device.twin.plant.mass=0.02", "friction_per_s"),
     ],
 )
-def test_another_plant_is_refused_where_it_could_break_the_promise(name: str, changed: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=f"{told}.*limits.predicted"):
+def test_another_plant_is_refused_where_it_could_break_the_promise(name: str, changed: str, path: str) -> None:
+    with pytest.raises(ConfigError, match=f"{path}.*limits.predicted"):
         load_for_rig(name, [changed])
 
 

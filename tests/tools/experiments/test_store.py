@@ -41,7 +41,7 @@ def test_cells_are_read_back_unchanged(tmp_path: Path) -> None:
     assert read_cells(tmp_path) == cells_written
 
 
-def test_the_spec_of_a_folder_is_its_copy(tmp_path: Path) -> None:
+def test_the_spec_is_read_from_the_copy_in_the_results_folder(tmp_path: Path) -> None:
     specs.write_spec(tmp_path, specs.SMALL_SPEC, "spec.yaml")
     assert (read_spec(tmp_path).name, read_spec(tmp_path).trials) == ("small", 4)
 
