@@ -27,7 +27,7 @@ sys.meta_path.insert(0, Hide())
 """
 """Start of a program in which these modules do not exist."""
 _MODULES: Final = (
-    *("check", "settings", "report", "reports.run.report", "reports.experiment", "policy", "evaluate", "run"),
+    *("check", "settings", "report", "reports.run.report", "reports.experiment", "policy", "run"),
     *("experiments.experiment", "experiments.runner", "identification.identify", "api.run_data"),
 )
 

@@ -113,11 +113,7 @@ def _event_text(kind: str, fields: Fields) -> EventText | None:
         case "actuators":
             return EventText("safety", "note", f"actuators {message}")
         case "promise_withdrawn":
-            fraction, claimed = (100 * float(str(fields.get(key) or 0)) for key in ("share", "claimed"))
-            in_episodes = f"in {fields.get('episodes')} of the last {fields.get('of')} episodes"
-            steps = f"{in_episodes} more than {claimed:.2g} % of the steps"
-            evidence = f"{steps} fit none of its plants ({fraction:.2g} % in the last one)"
-            return EventText("safety", "bad", f"the promise '{fields.get('promise')}' is withdrawn: {evidence}")
+            return _withdrawal(fields)
         case "policy_refused":
             # A policy refused early has no number.
             return EventText(
@@ -153,6 +149,14 @@ def _event_text(kind: str, fields: Fields) -> EventText | None:
             return EventText("run", "note" if fields.get("code") == 0 else "warn", f"ended: {message}")
     level = "bad" if kind in _ERROR_KINDS or fields.get("fault") else "note"
     return EventText("run", level, f"{kind.replace('_', ' ')}: {format_fields(fields)}".removesuffix(": "))
+
+
+def _withdrawal(fields: Fields) -> EventText:
+    fraction, claimed = (100 * float(str(fields.get(key) or 0)) for key in ("share", "claimed"))
+    in_episodes = f"in {fields.get('episodes')} of the last {fields.get('of')} episodes"
+    steps = f"{in_episodes} more than {claimed:.2g} % of the steps"
+    evidence = f"{steps} fit none of its plants ({fraction:.2g} % in the last one)"
+    return EventText("safety", "bad", f"the promise '{fields.get('promise')}' is withdrawn: {evidence}")
 
 
 def _reason(fields: Fields) -> str:

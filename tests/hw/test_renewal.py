@@ -111,7 +111,9 @@ def test_the_host_stops_it_and_confirms_that_it_is_safe() -> None:
 def test_a_missing_policy_or_another_one_on_the_device_is_named() -> None:
     with pytest.raises(PolicyStopped, match="no built-in policy"):
         next(Bench(policy=False).renewed())
-    with pytest.raises(PolicyStopped, match="no renewal of policy 0000000000000000 at 20000 us: it was built with an"):
+    with pytest.raises(
+        PolicyStopped, match="no renewal of policy 0000000000000000 at 20000 us: the device was built with an"
+    ):
         list(islice(Bench().renewed(bytes(8)), 20))
     with pytest.raises(PolicyStopped, match="at 10000 us"):
         list(islice(Bench(period_us=10_000).renewed(), 20))

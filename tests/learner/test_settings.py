@@ -127,7 +127,7 @@ def test_a_rig_explores_as_its_policies_do() -> None:
         (VALID_SETTINGS, OwnNoise(), "the policies of ddpg have no noise of their own: expected 'ou'"),
         (VALID_SETTINGS, EpsilonGreedy(), "the policies of ddpg have no discrete actions: expected 'ou'"),
         (dqn, Gaussian(), "the actions of dqn are discrete: expected 'epsilon_greedy' or 'none', got 'gaussian'"),
-        (dqn, EpsilonGreedy(levels=9), "dqn acts on 15 levels: expected 15, got 9"),
+        (dqn, EpsilonGreedy(levels=9), "dqn has 15 action levels: expected 15, got 9"),
     ):
         assert expected in (process_problem(settings, exploration) or ("", ""))[1]
 

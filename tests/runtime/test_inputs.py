@@ -58,7 +58,11 @@ def test_single_and_batched_inputs_are_composed_alike() -> None:
     [
         ((), "inputs", "expected 1 to"),
         ((PolicyInput("speed"),), "inputs[0].observation", "no observation 'speed' (it has angle, velocity)"),
-        ((PolicyInput("angle"), PolicyInput("velocity", "cos")), "inputs[1].form", "not an angle in rad but in rad/s"),
+        (
+            (PolicyInput("angle"), PolicyInput("velocity", "cos")),
+            "inputs[1].form",
+            "'velocity' is in rad/s, not an angle in rad",
+        ),
         ((PolicyInput("angle"), PolicyInput("angle", lag=1), PolicyInput("angle")), "inputs[2]", "is a duplicate"),
     ],
 )

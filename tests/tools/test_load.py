@@ -148,7 +148,7 @@ def test_a_memory_must_hold_a_batch_of_the_selected_algorithm() -> None:
 def test_klper_needs_batches_with_a_spread() -> None:
     overrides = ["selection.strategy=FIFO[KLPER(4)]", "learner.ddpg.batch=1"]
     (problem,) = collect_problems(*overrides)
-    assert problem.endswith("expected at least 2, got 1 at learner.ddpg.batch")
+    assert problem.endswith("expected a batch of at least 2, got 1 at learner.ddpg.batch")
     load("pendulum", [overrides[0], "learner.ddpg.batch=2"])
     load("pendulum", overrides[1:])
 

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from onrig.runtime.exit_codes import Failure
-from onrig.runtime.explore.settings import Budgets
+from onrig.runtime.explore.settings import Budgets, ScheduledNoise
 from onrig.runtime.link.endpoint import Link
 from onrig.runtime.process_settings import Log
 from onrig.runtime.run_config import Device, RunConfig
@@ -95,6 +95,18 @@ def twin_of(config: RunConfig, result: Result, samples: Mapping[str, Any]) -> di
     twin: dict[str, object] = msgspec.to_builtins(msgspec.convert(section, TwinOptions))
     # A round trip through JSON turns tuples into lists, as in a configuration that was loaded from a file.
     return msgspec.json.decode(msgspec.json.encode(twin), type=dict[str, object])
+
+
+def exploration_end_episode(config: RunConfig) -> float:
+    """Return the training episode, of full length, from which on the exploration's amplitude is constant."""
+    exploration = config.exploration
+    if not isinstance(exploration, ScheduledNoise):
+        return 0.0
+    amplitude = exploration.amplitude
+    schedules = list(amplitude.values()) if isinstance(amplitude, dict) else [amplitude]
+    steps = episode_steps(config.task, config.rate_hz)
+    unit_episodes = {"episodes": 1.0, "steps": 1.0 / steps, "seconds": config.rate_hz / steps}[exploration.over]
+    return unit_episodes * max(points[-1][0] for points in schedules)
 
 
 def piece_episodes(config: RunConfig) -> int:

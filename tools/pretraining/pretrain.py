@@ -27,7 +27,12 @@ from onrig.tools.pretrained import (
     write_pretraining,
 )
 from onrig.tools.pretraining.attempts import attempt_config, is_stuck, kept_names, set_aside
-from onrig.tools.pretraining.configuration import piece_episodes, pretraining_config, split_samples
+from onrig.tools.pretraining.configuration import (
+    exploration_end_episode,
+    piece_episodes,
+    pretraining_config,
+    split_samples,
+)
 from onrig.tools.pretraining.held_out import held_out_scores
 from onrig.tools.pretraining.start import write_start
 from onrig.tools.resumption import CannotResume, prepare_resumption
@@ -141,7 +146,7 @@ def _continue_pretraining(
         now_s = time.monotonic()
         seconds, started_s = record.seconds + now_s - started_s, now_s
         record = msgspec.structs.replace(record, evaluations=tuple(evaluations), seconds=round(seconds, 1))
-        record = msgspec.structs.replace(record, ended=_end_reason(record))
+        record = msgspec.structs.replace(record, ended=_end_reason(record, exploration_end_episode(config)))
         if record.ended:
             write_start(folder, config, record)
         elif is_stuck(record.evaluations, len(record.failed_attempts)):
@@ -153,11 +158,15 @@ def _continue_pretraining(
     return record
 
 
-def _end_reason(record: Pretraining) -> str:
-    """Return why a pretraining ends after its latest evaluation; empty if it continues."""
-    if has_settled(record.evaluations):
+def _end_reason(record: Pretraining, exploration_end: float) -> str:
+    """Return why a pretraining ends after its latest evaluation; empty if it continues.
+
+    A score that settles before the training episode ``exploration_end`` may be a plateau: less exploration is to come.
+    """
+    episode = record.evaluations[-1].episode
+    if episode >= exploration_end and has_settled(record.evaluations):
         return "settled"
-    if record.evaluations[-1].episode >= record.episodes:
+    if episode >= record.episodes:
         return f"limit of {record.episodes} episodes"
     return f"limit of {record.minutes:g} minutes" if record.seconds >= 60.0 * record.minutes else ""
 

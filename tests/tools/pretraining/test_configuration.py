@@ -13,9 +13,14 @@ from onrig.runtime.run_config import RunConfig
 from onrig.sim.identification.result import Result
 from onrig.sim.twin.main import twin_options
 from onrig.sim.twin.options import draw_options
-from onrig.tools.load import load_for_rig, rig_findings
+from onrig.tools.load import load, load_for_rig, rig_findings
 from onrig.tools.pretrained import N_HELD_OUT_PLANTS
-from onrig.tools.pretraining.configuration import piece_episodes, pretraining_config, split_samples
+from onrig.tools.pretraining.configuration import (
+    exploration_end_episode,
+    piece_episodes,
+    pretraining_config,
+    split_samples,
+)
 from tests.tools.pretraining.posterior import STD, pendulum_result, write_pendulum_result
 
 
@@ -109,3 +114,17 @@ def test_a_piece_has_about_the_same_number_of_steps_for_every_task(config: RunCo
     assert piece_episodes(config) == 25
     long_task = msgspec.structs.replace(config.task, episode_s=300.0)
     assert piece_episodes(msgspec.structs.replace(config, task=long_task)) == 1
+
+
+@pytest.mark.parametrize(
+    ("exploration", "expected"),
+    [
+        ("{process: ou, amplitude: [[1, 1.0], [350, 0.1]]}", 350.0),
+        ("{process: ou, over: steps, amplitude: [[0, 1.0], [30000, 0.1]]}", 150.0),
+        ("{process: ou, over: seconds, amplitude: {voltage: [[0, 1.0], [400, 0.1]]}}", 100.0),
+        ("{process: none}", 0.0),
+    ],
+)
+def test_the_exploration_ends_with_the_last_point_of_its_schedule(exploration: str, expected: float) -> None:
+    config = load("pendulum", [f"exploration={exploration}"])
+    assert exploration_end_episode(config) == pytest.approx(expected)

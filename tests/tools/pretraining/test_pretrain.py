@@ -24,7 +24,7 @@ from onrig.tools.cli import main
 from onrig.tools.load import load_for_rig
 from onrig.tools.pretrained import Pretraining, Scores, read_pretraining
 from onrig.tools.pretraining.attempts import MIN_PIECES, is_stuck
-from onrig.tools.pretraining.pretrain import pretrain, resume
+from onrig.tools.pretraining.pretrain import _end_reason, pretrain, resume
 from onrig.tools.pretraining.start import start_recipe, start_settings, write_start
 from tests.tools.pretraining.posterior import pendulum_result, write_pendulum_result
 
@@ -114,7 +114,7 @@ def test_learning_that_fails_starts_again_with_another_seed_and_a_longer_horizon
     assert main(["pretrain", "--resume", str(killed_folder)]) == 0
     printed = capsys.readouterr().out
     assert "limit of 12 episodes after 12 episodes" in printed
-    assert "no better than the first policy" in printed
+    assert "the policy is no better than the first one" in printed
     assert "start a run from this pretraining" not in printed
     assert read_pretraining(killed_folder).evaluations == record.evaluations
     assert digest(networks(out)) == digest(networks(killed_folder))
@@ -257,3 +257,13 @@ def test_a_learner_from_its_own_policies_starts_without_experiences(
     settings = start_settings(tmp_path)
     assert settings[2:] == (f'learner.start_from="{tmp_path}"',)
     assert "seed_from" not in start_recipe(tmp_path, config, pretrained.record)["selection"]
+
+
+@pytest.mark.parametrize(("exploration_end", "expected"), [(1.0, "settled"), (6.0, "settled"), (7.0, "")])
+def test_a_plateau_before_the_end_of_the_exploration_ends_nothing(
+    pretrained: PretrainedFolders, exploration_end: float, expected: str
+) -> None:
+    noise = np.random.default_rng(0).normal(0.0, 1e-3, (7, 39))
+    evaluations = tuple(Scores(k, tuple(min(k, 1) + noise[k])) for k in range(7))
+    record = msgspec.structs.replace(pretrained.record, evaluations=evaluations, episodes=100, ended="")
+    assert _end_reason(record, exploration_end) == expected

@@ -204,7 +204,7 @@ def test_images_are_observations_as_the_twin_renders_them(tmp_path: Path) -> Non
     assert env.observation_space.contains(second_observation)
     (image,) = TwinCameras(env.config.cameras).render(Pendulum(), (0.0, 0.0))
     assert first_observation[0].tobytes() == first_observation[1].tobytes() == second_observation[1].tobytes() == image
-    with pytest.raises(ConfigError, match=r"images of one size, or no images, at task\.inputs"):
+    with pytest.raises(ConfigError, match=r"images of one size, or contain no images, at task\.inputs"):
         onrig.make("pendulum-camera", overrides=("task.inputs=[{observation: front}, {observation: angle}]",))
 
 
