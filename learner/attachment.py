@@ -215,6 +215,8 @@ class PolicyOffers:
         self._retry_time_s: float | None = None
         self._last_offer_s = -math.inf
         self.screening: Screening | None = None
+        self._passed_updates = -1
+        """Value of ``updates`` of the last policy that passed the screening."""
         self._n_withheld = 0
 
     def offer(self, agent: Agent, run_id: str, *, retries: bool) -> None:
@@ -244,10 +246,14 @@ class PolicyOffers:
 
     def _is_withheld(self, agent: Agent, model: bytes) -> bool:
         """Test a policy if a screening is configured; returns whether it must not be offered."""
-        if self.screening is None or agent.n_withheld >= _MAX_WITHHELD:
+        is_first = not agent.newest_policy_id  # without a policy the rig would not begin
+        if self.screening is None or is_first or agent.n_withheld >= _MAX_WITHHELD:
+            return False
+        if agent.updates == self._passed_updates:  # offered again after the rig's rate limit
             return False
         failure = self.screening.failure(model)
         if not failure:
+            self._passed_updates = agent.updates
             agent.n_withheld = 0
             return False
         agent.n_withheld += 1

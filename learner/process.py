@@ -190,8 +190,12 @@ class LearnerProcess:
     def _read_screening(self, initial_networks: Path) -> Screening | None:
         if not self._settings.screening:
             return None
-        plants = read_screening_plants(initial_networks.with_name(Path(SCREENING).name))
-        return Screening(self._link.config, plants, self._stay_attached)
+        try:
+            plants = read_screening_plants(initial_networks.with_name(Path(SCREENING).name))
+            return Screening(self._link.config, plants, self._stay_attached)
+        except (OSError, ValueError) as error:  # for example, a file that describes the plant has changed since
+            _warn(f"policies are not tested before they are offered: {error}")
+            return None
 
     def _stay_attached(self) -> None:
         """Send a heartbeat, in real time also to the rig: its lease would expire during a long screening."""

@@ -12,14 +12,19 @@ from typing import Any, Final
 
 import msgspec
 
+from onrig.hw.identity import DeviceMismatch
+from onrig.hw.session import RequestRefused
 from onrig.hw.transport import LinkError
 from onrig.runtime.files import MAX_JSON_BYTES, read_file
 from onrig.runtime.policy.contract import ModelRefused
-from onrig.runtime.run_config import RunConfig
+from onrig.runtime.run_config import Device, RunConfig
+from onrig.sim.plants.trial import PlantFailure
 from onrig.sim.twin.options import TwinOptions, sampled_options
 
 SCREENING: Final = "start/screening.json"
 """Path of the plants in a run folder, next to the initial networks."""
+
+_INVALID_TWIN: Final = (msgspec.ValidationError, ValueError, KeyError, IndexError)
 
 
 class ScreeningPlants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,18 +50,22 @@ class Screening:
     """Test of a run's policies, with the tick, shield and twin of a run in lockstep."""
 
     def __init__(self, config: RunConfig, plants: ScreeningPlants, heartbeat: Callable[[], object]) -> None:
-        """``heartbeat`` is called before each plant.  Raises ValueError for unsuitable options of the twin."""
+        """``heartbeat`` is called before each plant.  Raises ValueError for a twin that is unsuitable for the run."""
+        # Loads the tick, which learners without screening do not need.
+        from onrig.sim.evaluation import lockstep_session
+
         self._config, self._plants, self._heartbeat = config, plants, heartbeat
         try:
             self._options = msgspec.convert(plants.twin, TwinOptions)
             for index in range(len(plants.min_scores)):
-                sampled_options(self._options, index)
-        except (msgspec.ValidationError, ValueError, KeyError, IndexError) as error:
+                twin = msgspec.to_builtins(sampled_options(self._options, index))
+                lockstep_session(msgspec.structs.replace(config, device=Device(twin=twin, pace="lockstep")))
+        except (*_INVALID_TWIN, LinkError, RequestRefused, DeviceMismatch) as error:
             raise ValueError(f"plants for the screening: {error}") from None
 
     def failure(self, model: bytes) -> str:
         """Describe why a policy fails, and on which plant; empty if it passes."""
-        from onrig.sim.evaluation import score_on_plants  # loads the tick, which learners without screening do not need
+        from onrig.sim.evaluation import score_on_plants
 
         scores = score_on_plants(self._config, model, self._options, self._plants.seed)
         n_plants = len(self._plants.min_scores)
@@ -66,7 +75,7 @@ class Screening:
                 score = next(scores)
                 if not score >= min_score:
                     return f"score {score:.3g} on plant {number} of {n_plants}, but {min_score:.3g} is required"
-        except LinkError as error:
+        except (LinkError, PlantFailure) as error:
             return f"plant {number} of {n_plants}: {error}"
         except ModelRefused as error:
             return str(error)

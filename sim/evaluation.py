@@ -127,8 +127,8 @@ def score_on_plants(
 ) -> Iterator[float]:
     """Yield a policy's score in one evaluation episode on each of the plants in ``options.samples``, or on the twin's.
 
-    ``native``: whether the policy runs in C.  Raises ModelRefused for an unusable model, and LinkError if a plant
-    diverges.
+    ``native``: whether the policy runs in C.  Raises ModelRefused for an unusable model, LinkError if a plant
+    diverges, and PlantFailure for an exception in its code.
     """
     policy, tick = PolicySession(model, native=native), Tick(msgspec.structs.replace(config, seed=seed))
     pack = record_packer(config)

@@ -22,8 +22,9 @@ from onrig.runtime.view.run_view import RunFiles, count_by_episode, to_number
 from onrig.tools.quantity import format_count, format_duration, format_size
 
 WITHDRAWN_EVENT: Final = "promise_withdrawn"
-WITHHELD_EVENT: Final = "policy_withheld"
 """Kind of the event that reports the withdrawal of the promise."""
+WITHHELD_EVENT: Final = "policy_withheld"
+"""Kind of the event that reports a policy that failed the learner's screening."""
 N_AVERAGED_EPISODES: Final = 20
 """Number of episodes over which performance is averaged."""
 PERCENTILES: Final = {"p50": "p50", "p99": "p99", "p999": "p99.9", "max": "max"}

@@ -33,7 +33,7 @@ class WithdrawalWatch:
     """Polls the board before each episode, and reacts once to a withdrawn promise and once to a changed plant."""
 
     def __init__(self, config: RunConfig, board: Board, arming: Arming, explorer: Explorer) -> None:
-        self._reaction = withdrawal_reaction(config)
+        self._reaction, self._is_lockstep = withdrawal_reaction(config), config.lockstep
         self._board, self._arming, self._explorer = board, arming, explorer
         self._known: set[Word] = set()
         self._is_reduced = False
@@ -46,7 +46,8 @@ class WithdrawalWatch:
             self._react(CAUSE)
         if self._is_new(Word.PLANT_DEPARTED):
             report("control", "warning", DEPARTURE)
-            self._react(DEPARTURE)
+            if not self._is_lockstep:  # a reaction would depend on the speed of the fit, and the run on the clock
+                self._react(DEPARTURE)
 
     def _is_new(self, word: Word) -> bool:
         if word in self._known or not self._board[word]:

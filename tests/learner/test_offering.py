@@ -117,6 +117,23 @@ def test_policies_that_fail_the_screening_are_not_offered_until_five_in_a_row_en
     assert report_lines[6:] == ["policies that failed the screening: 5"]
 
 
+def test_the_first_policy_is_offered_untested_because_the_rig_could_not_begin_without(report_lines: list[str]) -> None:
+    offers, agent, _ = make_offering(Verdict(1, accepted=True))
+    agent.newest_policy_id = 0
+    offers.screening = screening = ScreeningStub()
+    offers.offer(agent, "run", retries=True)
+    assert (screening.n_tested, agent.newest_policy_id) == (0, 1)
+
+
+def test_a_policy_that_is_offered_again_is_not_tested_again(report_lines: list[str]) -> None:
+    offers, agent, _ = make_offering(Verdict(0, accepted=False, stage=RATE), Verdict(5, accepted=True))
+    offers.screening = screening = ScreeningStub()
+    screening.result = ""
+    for _ in range(2):
+        offers.offer(agent, "run", retries=True)
+        assert screening.n_tested == 1
+
+
 def test_a_policy_that_passes_ends_a_row_of_failures(report_lines: list[str]) -> None:
     offers, agent, _ = make_offering(Verdict(5, accepted=True))
     offers.screening = screening = ScreeningStub()

@@ -64,3 +64,18 @@ def test_unusable_plants_are_reported(config: RunConfig, tmp_path: Path) -> None
     for twin in ({"speed": 3}, {**PLANTS.twin, "samples": {"gravity": [1.0, 2.0]}}, {**PLANTS.twin, "samples": {}}):
         with pytest.raises(ValueError, match="plants for the screening: "):
             Screening(config, msgspec.structs.replace(PLANTS, twin=twin), lambda: None)
+    slow_twin = {**PLANTS.twin, "period_min_us": 30_000}
+    with pytest.raises(ValueError, match="plants for the screening: the device refused"):
+        Screening(config, msgspec.structs.replace(PLANTS, twin=slow_twin), lambda: None)
+
+
+def test_a_policy_under_which_the_plants_code_fails_does_not_pass(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screening = Screening(config, PLANTS, lambda: None)
+
+    def fail(*arguments: object, **options: object) -> None:
+        raise ValueError("math domain error")
+
+    monkeypatch.setattr(Pendulum, "derivative", fail)
+    assert "plant 1 of 2: the plant 'pendulum' raises ValueError" in screening.failure(constant_policy(config, 0.0))

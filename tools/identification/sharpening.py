@@ -55,6 +55,10 @@ _NICENESS: Final = 10
 class PlantDeparted(NotIdentified):
     """The plant has left the identification that its run began with."""
 
+    def __init__(self, source: str, problem: str, out: Path, p_value: float) -> None:
+        super().__init__(source, [problem], out)
+        self.p_value: Final = p_value
+
 
 def sharpen_run(folder: Path, out: Path | None = None) -> IdentifiedPlant:
     """Combine the newest steps of a run with the identification that it began with, and write the result to ``out``
@@ -111,18 +115,25 @@ def follow_run(folder: Path, out: Path | None, show: Callable[[Fitting], object]
     """Sharpen repeatedly until the run ends, and once more afterwards; ``show`` receives each fit.  Returns the last
     result.
 
+    The run is notified of a departed plant, with at most one false alarm in 1000 runs, of any length: fit k must be
+    significant at ``DEPARTURE_P_VALUE`` / (k (k + 1)), and these sum to less than ``DEPARTURE_P_VALUE``.
+
     Raises the same exceptions as :func:`sharpen_run`, for the last fit.
     """
     config, earlier = _read_beginning(folder)
-    out, next_fit_steps = out or folder / "identification", _MIN_STEPS
+    from onrig.sim.identification.sharpening import DEPARTURE_P_VALUE
+
+    out, next_fit_steps, n_fits = out or folder / "identification", _MIN_STEPS, 0
 
     def fit() -> IdentifiedPlant:
+        nonlocal n_fits
+        n_fits += 1
         steps = _newest_steps(folder, config)
         try:
             new_plant = _sharpen(folder, config, earlier, steps, out)
         except Failure as failure:
             show(Fitting(count_logged_steps(folder), str(failure).replace("\n", "; ")))
-            if isinstance(failure, PlantDeparted):
+            if isinstance(failure, PlantDeparted) and failure.p_value < DEPARTURE_P_VALUE / (n_fits * (n_fits + 1)):
                 _report_departure(folder)
             raise
         show(Fitting(count_logged_steps(folder), widths=_widths(earlier, new_plant.result)))
@@ -208,7 +219,7 @@ def _sharpen(folder: Path, config: RunConfig, earlier: Result, steps: list[Step]
     except ValueError as error:
         raise Failure(f"{source}: {error}") from None
     if sharpening.has_departed:
-        raise PlantDeparted(source, [_describe_departure(sharpening.changes)], out)
+        raise PlantDeparted(source, _describe_departure(sharpening.changes), out, sharpening.p_value)
     source = f"{earlier.source}; sharpened with the {source}"
     return write_identified(config, plant, sharpening.identification, out, source)
 

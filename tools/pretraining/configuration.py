@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from onrig.runtime.exit_codes import Failure
-from onrig.runtime.explore.settings import Budgets, ScheduledNoise
+from onrig.runtime.explore.settings import Budgets, Points, ScheduledNoise
 from onrig.runtime.link.endpoint import Link
 from onrig.runtime.process_settings import Log
 from onrig.runtime.run_config import Device, RunConfig
@@ -98,7 +98,7 @@ def twin_of(config: RunConfig, result: Result, samples: Mapping[str, Any]) -> di
 
 
 def exploration_end_episode(config: RunConfig) -> float:
-    """Return the training episode, of full length, from which on the exploration's amplitude is constant."""
+    """Return the training episode, of full length, from which on the exploration's amplitude is nearly constant."""
     exploration = config.exploration
     if not isinstance(exploration, ScheduledNoise):
         return 0.0
@@ -106,7 +106,15 @@ def exploration_end_episode(config: RunConfig) -> float:
     schedules = list(amplitude.values()) if isinstance(amplitude, dict) else [amplitude]
     steps = episode_steps(config.task, config.rate_hz)
     unit_episodes = {"episodes": 1.0, "steps": 1.0 / steps, "seconds": config.rate_hz / steps}[exploration.over]
-    return unit_episodes * max(points[-1][0] for points in schedules)
+    return unit_episodes * max(map(_last_change, schedules))
+
+
+def _last_change(points: Points) -> float:
+    """Return the abscissa from which on the amplitude stays within a tenth of its maximum of the last one."""
+    tolerance = 0.1 * max(amplitude for _, amplitude in points)
+    last_amplitude = points[-1][1]
+    different = [k for k, (_, amplitude) in enumerate(points) if abs(amplitude - last_amplitude) > tolerance]
+    return points[different[-1] + 1][0] if different else points[0][0]
 
 
 def piece_episodes(config: RunConfig) -> int:

@@ -11,6 +11,7 @@ from onrig.runtime.exit_codes import ExitCode, Failure
 from onrig.runtime.policy.admission import Refused
 from onrig.runtime.run_config import RunConfig
 from onrig.sim.evaluation import admission_verdict, read_model, score_on_plants
+from onrig.sim.plants.trial import PlantFailure
 from onrig.sim.twin.main import twin_options
 from onrig.tools.pretraining.configuration import Columns
 
@@ -31,7 +32,7 @@ def held_out_scores(config: RunConfig, folder: Path, plants: Columns, *, first: 
     try:
         for score in score_on_plants(config, model, options, config.seed, native=verdict.native):
             scores.append(score)
-    except LinkError as error:
+    except (LinkError, PlantFailure) as error:
         raise Failure(f"plant {len(scores) + 1} of the posterior: {error}", ExitCode.HARDWARE) from None
     return tuple(scores)
 

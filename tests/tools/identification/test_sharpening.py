@@ -100,11 +100,19 @@ def test_a_run_in_progress_is_followed_to_its_end(
 
 
 @pytest.mark.parametrize(
-    ("override", "expected"),
-    [("device.twin.plant.torque_constant=0.0586", [True, True]), ("device.twin.plant.damping=2e-5", [])],
+    ("override", "p_value", "expected"),
+    [
+        ("device.twin.plant.torque_constant=0.0586", 1e-3, [True, True]),
+        ("device.twin.plant.damping=2e-5", 1e-3, []),
+    ],
 )
 def test_a_run_in_progress_is_notified_of_a_changed_plant(
-    override: str, expected: list[bool], earlier_identification: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    override: str,
+    p_value: float,
+    expected: list[bool],
+    earlier_identification: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder, notified = run_folder(earlier_identification, tmp_path, override), []
     monkeypatch.setattr(sharpening, "_POLL_INTERVAL_S", 0.0)
@@ -112,6 +120,7 @@ def test_a_run_in_progress_is_notified_of_a_changed_plant(
     states = iter([True])
     monkeypatch.setattr(sharpening, "find_running", lambda folder: next(states, None))
     monkeypatch.setattr(sharpening, "_report_departure", lambda folder: notified.append(True))
+    monkeypatch.setattr("onrig.sim.identification.sharpening.DEPARTURE_P_VALUE", p_value)
     with contextlib.suppress(PlantDeparted):
         follow_run(folder, tmp_path / "out", lambda fitting: None)
     assert notified == expected

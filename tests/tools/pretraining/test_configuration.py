@@ -122,6 +122,8 @@ def test_a_piece_has_about_the_same_number_of_steps_for_every_task(config: RunCo
         ("{process: ou, amplitude: [[1, 1.0], [350, 0.1]]}", 350.0),
         ("{process: ou, over: steps, amplitude: [[0, 1.0], [30000, 0.1]]}", 150.0),
         ("{process: ou, over: seconds, amplitude: {voltage: [[0, 1.0], [400, 0.1]]}}", 100.0),
+        ("{process: ou, amplitude: [[1, 1.0], [500, 0.1], [5000, 0.05]]}", 500.0),
+        ("{process: ou, amplitude: [[1, 0.5]]}", 1.0),
         ("{process: none}", 0.0),
     ],
 )
