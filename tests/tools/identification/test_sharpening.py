@@ -100,15 +100,11 @@ def test_a_run_in_progress_is_followed_to_its_end(
 
 
 @pytest.mark.parametrize(
-    ("override", "p_value", "expected"),
-    [
-        ("device.twin.plant.torque_constant=0.0586", 1e-3, [True, True]),
-        ("device.twin.plant.damping=2e-5", 1e-3, []),
-    ],
+    ("override", "expected"),
+    [("device.twin.plant.torque_constant=0.0586", [True, True]), ("device.twin.plant.damping=2e-5", [])],
 )
 def test_a_run_in_progress_is_notified_of_a_changed_plant(
     override: str,
-    p_value: float,
     expected: list[bool],
     earlier_identification: Path,
     tmp_path: Path,
@@ -120,10 +116,32 @@ def test_a_run_in_progress_is_notified_of_a_changed_plant(
     states = iter([True])
     monkeypatch.setattr(sharpening, "find_running", lambda folder: next(states, None))
     monkeypatch.setattr(sharpening, "_report_departure", lambda folder: notified.append(True))
-    monkeypatch.setattr("onrig.sim.identification.sharpening.DEPARTURE_P_VALUE", p_value)
     with contextlib.suppress(PlantDeparted):
         follow_run(folder, tmp_path / "out", lambda fitting: None)
     assert notified == expected
+
+
+def test_each_fit_has_a_smaller_share_of_the_false_alarms(
+    earlier_identification: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, notified = run_folder(earlier_identification, tmp_path), []
+    p_values = iter([6e-4, 1.6e-4, 9e-5])
+
+    def depart(folder: Path, *others: object) -> None:
+        raise PlantDeparted("run", "gravity has changed", folder, next(p_values))
+
+    n_logged = iter([2500, 2500, 6000, 6000, 9000])
+    states = iter([True, True])
+    monkeypatch.setattr(sharpening, "_POLL_INTERVAL_S", 0.0)
+    monkeypatch.setattr(sharpening, "count_logged_steps", lambda folder: next(n_logged))
+    monkeypatch.setattr(sharpening, "find_running", lambda folder: next(states, None))
+    monkeypatch.setattr(sharpening, "_report_departure", lambda folder: notified.append(True))
+    monkeypatch.setattr(sharpening, "_sharpen", depart)
+    fittings: list[Fitting] = []
+    with pytest.raises(PlantDeparted):
+        follow_run(folder, tmp_path / "out", fittings.append)
+    assert len(fittings) == 3
+    assert len(notified) == 1, "limits of 5e-4, 1.7e-4 and 8.3e-5: only the second fit is significant"
 
 
 def test_sharpening_needs_a_run_that_began_with_an_identification(
