@@ -63,7 +63,7 @@ def test_a_foreign_rate_plant_or_reward_is_refused_with_both_values(
     source: RunData, setting: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_check(f"selection.seed_from={source.folder}", setting) == ExitCode.CONFIGURATION
-    [error] = [line for line in capsys.readouterr().err.splitlines() if "does not fit" in line]
+    [error] = [line for line in capsys.readouterr().err.splitlines() if "is incompatible" in line]
     assert f"'{source.folder}' is incompatible with this run: {message}" in error
     assert error.endswith(" at selection.seed_from")
 
