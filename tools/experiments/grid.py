@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Final
 
 import msgspec
@@ -205,7 +205,10 @@ def _world_of(file: SpecFile, world: str, location: NodePath) -> tuple[str, str]
     except FileNotFoundError as error:
         raise ConfigError([_problem_at(file, location, f"{error} at world")]) from None
     path = path.resolve()
-    return f"{PLANT_PREFIX}{path}", path.parent.name if path.name == "run.yaml" else task
+    if path.name == "run.yaml":
+        folder = PurePath(task).parent
+        task = str(folder) if folder.name else path.parent.name
+    return f"{PLANT_PREFIX}{path}", task
 
 
 def _cell(label: Label, config: RunConfig | StepRun) -> AnyCell:

@@ -173,6 +173,9 @@ def test_a_plants_run_may_be_next_to_the_spec_and_its_content_determines_the_cel
     (rig_folder / "run.yaml").write_text(shipped_text, encoding="utf-8")
     (rig_cell,) = _cells(write_spec(rig_folder, spec.read_text(encoding="utf-8").replace("./mine.yaml", "run.yaml")))
     assert (rig_cell.label["world"], rig_cell.id) == ("crane", cell.id)
+    nested_text = spec.read_text(encoding="utf-8").replace("./mine.yaml", "../crane/run.yaml")
+    (other_cell,) = _cells(write_spec(rig_folder, nested_text))
+    assert other_cell.label["world"] == "../crane", "as written, because two folders may have the same name"
     named_folder = tmp_path / "named"
     named_folder.mkdir()
     (namesake,) = _cells(write_spec(named_folder, spec.read_text(encoding="utf-8").replace("./mine.yaml", "pendulum")))
