@@ -225,17 +225,18 @@ def read_beginning(config: RunConfig) -> Beginning:
         sha256 = _verify_checksum(_START_PATH, start, networks)
         files[NETWORKS] = encode(networks)
         fact = {"path": str(Path(start.path).resolve()), "run": _run_identity(Path(start.path)), "sha256": sha256}
-        facts["networks"] = {**fact, "episode": episode}
+        expectation: dict[str, object] = {}
         if (Path(start.path) / PRETRAINING_FILE).is_file():
             record = read_pretraining(Path(start.path))
             if not record.evaluations:
                 raise CannotBegin(
                     f"learner.start_from: '{start.path}' contains a pretraining run without an evaluation"
                 )
-            facts["networks"] = {**fact, "episode": episode, "expected": expected_score(record)}
+            expectation["expected"] = expected_score(record)
             if learner.screening:
                 plants = screening_plants(record, _load_config(Path(start.path)), learner.screening)
                 files[SCREENING] = msgspec.json.encode(plants)
+        facts["networks"] = {**fact, "episode": episode, **expectation}
         section = {**config.learner, "start_from": {"path": start.path, "sha256": sha256}}
         config = msgspec.structs.replace(config, learner=section)
     return Beginning(config, files, {"start": facts} if facts else {})

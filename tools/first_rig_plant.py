@@ -286,7 +286,7 @@ def _files(plant: Plant, section: Mapping[str, object]) -> dict[str, str]:
 
 
 def _inputs(states: Sequence[Signal]) -> str:
-    """Return the section that replaces unlimited angles with cosine and sine; empty if there are none."""
+    """Return the section that replaces unlimited angles with cosine and sine, or an empty one without such angles."""
     if not any(s.is_angle for s in states):
         return ""
     forms = [(s.name, form) for s in states for form in (("cos", "sin") if s.is_angle else ("value",))]

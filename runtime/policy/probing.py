@@ -90,7 +90,7 @@ class NativeVerification(NamedTuple):
     session: PolicySession | None
     """Session that evaluates the policy in the C library; None if it cannot, or if the two disagree."""
     warning: str = ""
-    """Description of a disagreement; empty if there is none."""
+    """Description of a disagreement, or an empty string."""
 
 
 def verify_native(

@@ -167,7 +167,7 @@ def test_an_imperfection_of_the_initial_guess_that_was_not_found_is_removed() ->
 
 
 def test_the_shield_covers_a_sensor_offset(result: Result) -> None:
-    assert "sensor_error" not in result.predicted, "without a shield there is no bound to extend"
+    assert "sensor_error" not in result.predicted, "without a shield, no bound needs to be extended"
     box = PENDULUM.limits.predicted
     assert isinstance(box, PendulumBox)
     found = result_of(identified(), Pendulum(), PENDULUM.rig, box, "a test")

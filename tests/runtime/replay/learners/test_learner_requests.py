@@ -557,7 +557,7 @@ def test_the_end_waits_for_recently_active_peers_until_they_leave_or_are_gone(
     assert ticket == B
     assert rig.requests.peers.has_recent_learner
     rig.disconnected_peers.add(B.peer)
-    assert rig.requests.peers.has_recent_learner, "peer a has not been told of the end"
+    assert rig.requests.peers.has_recent_learner, "peer a has not been notified of the end"
     assert rig.pull(0)[0].ending
     assert rig.requests.peers.has_recent_learner, "the answer may be lost; it will ask again"
     rig.request(Leave())
