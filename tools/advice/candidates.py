@@ -28,6 +28,8 @@ pendulum and 0.5 on the magman (docs/methods.md, "Reward scale").
 _LONG_RUN_EPISODES: Final = 1000
 """Number of episodes above which runs with FIFO were observed to forget."""
 _FAST_RATE_HZ: Final = 100.0
+_FEW_STEPS: Final = 25_000
+"""Number of steps up to which many updates per step are raced; DroQ learned within 10 000 (docs/methods.md)."""
 _FACTOR_RANGE: Final = (1.25, 2.0)
 """Smallest and largest factor by which a mutated setting is multiplied or divided."""
 
@@ -58,11 +60,14 @@ _HIDDEN_LAYERS: Final = {"hidden": [64, 64]}
 _SECTIONS: Final[dict[str, Recipe]] = {
     "vracer": {**_HIDDEN_LAYERS, "batch": 32, "gamma": 0.95, "lr": 1e-3, "std": 0.5},
     "sac": {**_HIDDEN_LAYERS, "batch": 64, "gamma": 0.98, "tau": 0.01, "lr": 1e-3, "temperature": 0.02},
+    "droq": {"gamma": 0.98, "temperature": 0.02},
     "td3": {**_HIDDEN_LAYERS, "batch": 64, "gamma": 0.95, "tau": 0.01, "lr": 1e-3, "delay": 1, "target_noise": 0.1},
     "ddpg": {"actor_lr": 3e-4},
     "ddpg under refer": {"batch": 32, "gamma": 0.95, "actor_lr": 5e-4, "critic_lr": 2e-3},
 }
-"""Settings with which each algorithm has learned (configs/experiments/strategies.yaml, configs/recipes)."""
+"""Settings with which each algorithm has learned (configs/recipes; strategies.yaml and fast-learners.yaml in
+configs/experiments).
+"""
 _ANNEAL_TIMES_UPDATES: Final = {"vracer": 1.7, "ddpg under refer": 0.5}
 """ReF-ER annealing rate times the number of updates in a run, for the algorithms that standardise rewards: chosen as
 1.7e-5 and 5e-6 at 100 000 updates.
@@ -89,7 +94,11 @@ class _Row(NamedTuple):
 
 def _longer_than(steps: int) -> Callable[[RunConfig], bool]:
     """Return a condition that selects runs of more than ``steps`` steps; shorter ones overwrite no experiences."""
-    return lambda config: config.episodes * episode_steps(config.task, config.rate_hz) > steps
+    return lambda config: _max_steps(config) > steps
+
+
+def _max_steps(config: RunConfig) -> int:
+    return config.episodes * episode_steps(config.task, config.rate_hz)
 
 
 _ROWS: Final = tuple(
@@ -101,6 +110,8 @@ _ROWS: Final = tuple(
          _longer_than(16_000)),
         ("SAC", "highest final score if the full state is observed", "sac", 1, "FIFO[Uniform]", 10_000, _OWN_NOISE),
         ("SAC, PER", "SAC learned faster with prioritised replay", "sac", 1, "FIFO[PER]", 10_000, _OWN_NOISE),
+        ("DroQ", "learns from the fewest steps, with 20 updates for each", "droq", 20, "FIFO[Uniform]", _FEW_STEPS,
+         _OWN_NOISE, lambda config: _max_steps(config) <= _FEW_STEPS),
         ("TD3", "reliable on narrow paths, cheaper than SAC", "td3", 0.5, "FIFO[Uniform]", 10_000, _CORRELATED_NOISE),
         ("TD3, falling noise", "noise lowers the score once the task is learned", "td3", 0.5, "FIFO[Uniform]",
          10_000, _FALLING_NOISE),
@@ -155,9 +166,7 @@ def _within_bytes(config: RunConfig, selection: Recipe) -> Recipe:
     resized_selection = msgspec.structs.replace(config.selection, strategy=selection["strategy"], capacity=None)
     if parse_strategy(resized_selection.strategy).keeper.keeps_all:
         return {"strategy": resized_selection.strategy, "capacity": None}
-    max_capacity = capacity_for(
-        resized_selection, layout_of(config), run_length=config.episodes * episode_steps(config.task, config.rate_hz)
-    )
+    max_capacity = capacity_for(resized_selection, layout_of(config), run_length=_max_steps(config))
     return {**selection, "capacity": min(max_capacity, selection["capacity"]), "capacity_bytes": None}
 
 

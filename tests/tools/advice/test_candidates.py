@@ -38,6 +38,15 @@ def test_every_candidate_of_a_shipped_run_can_race(name: str, tmp_path: Path) ->
     assert networks == {"ddpg", "td3", "sac", "vracer"}
 
 
+@pytest.mark.parametrize(("episodes", "has_droq"), [(125, True), (126, False)])
+def test_many_updates_per_step_are_raced_in_runs_of_few_steps(episodes: int, has_droq: bool, tmp_path: Path) -> None:
+    subject = Subject("pendulum", (f"episodes={episodes}",))
+    entrants = enter_candidates(subject, tmp_path, {}, candidates(load(*subject))).entrants
+    assert ("DroQ" in entrants) == has_droq
+    if has_droq:
+        assert entrants["DroQ"].config.learner["updates_per_episode"] == 20 * 200
+
+
 def test_the_spec_of_a_race_makes_the_same_cells(tmp_path: Path) -> None:
     subject = Subject("pendulum", ("task.episode_s=0.4", "episodes=10"))
     field = enter_candidates(subject, tmp_path, N_PLANTS, list(candidates(load(*subject)))[:3])
