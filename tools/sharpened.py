@@ -21,6 +21,8 @@ class Fitting(msgspec.Struct, frozen=True):
     """Why nothing was written."""
     widths: dict[str, tuple[float, float]] = {}
     """Half-widths of the plant's 95 % intervals as shares of the values, by parameter: at the run's start, and now."""
+    has_departed: bool = False
+    """Whether the run was notified that its plant has left the identification."""
 
     def line(self) -> str:
         """Describe the fit in one line."""

@@ -116,14 +116,18 @@ def follow_run(folder: Path, out: Path | None, show: Callable[[Fitting], object]
     result.
 
     The run is notified of a departed plant, with at most one false alarm in 1000 runs, of any length: fit k must be
-    significant at ``DEPARTURE_P_VALUE`` / (k (k + 1)), and these sum to less than ``DEPARTURE_P_VALUE``.
+    significant at ``DEPARTURE_P_VALUE`` / (k (k + 1)), and these sum to less than ``DEPARTURE_P_VALUE``. A resumed run
+    continues to count where it stopped, and is notified again of a departure at once.
 
     Raises the same exceptions as :func:`sharpen_run`, for the last fit.
     """
     config, earlier = _read_beginning(folder)
     from onrig.sim.identification.sharpening import DEPARTURE_P_VALUE
 
-    out, next_fit_steps, n_fits = out or folder / "identification", _MIN_STEPS, 0
+    out, next_fit_steps, fittings = out or folder / "identification", _MIN_STEPS, read_fittings(folder)
+    n_fits = len(fittings)
+    if any(fitting.has_departed for fitting in fittings):
+        _report_departure(folder)
 
     def fit() -> IdentifiedPlant:
         nonlocal n_fits
@@ -132,8 +136,10 @@ def follow_run(folder: Path, out: Path | None, show: Callable[[Fitting], object]
         try:
             new_plant = _sharpen(folder, config, earlier, steps, out)
         except Failure as failure:
-            show(Fitting(count_logged_steps(folder), str(failure).replace("\n", "; ")))
-            if isinstance(failure, PlantDeparted) and failure.p_value < DEPARTURE_P_VALUE / (n_fits * (n_fits + 1)):
+            max_p_value = DEPARTURE_P_VALUE / (n_fits * (n_fits + 1))
+            has_departed = isinstance(failure, PlantDeparted) and failure.p_value < max_p_value
+            show(Fitting(count_logged_steps(folder), str(failure).replace("\n", "; "), has_departed=has_departed))
+            if has_departed:
                 _report_departure(folder)
             raise
         show(Fitting(count_logged_steps(folder), widths=_widths(earlier, new_plant.result)))

@@ -142,6 +142,27 @@ def test_each_fit_has_a_smaller_share_of_the_false_alarms(
         follow_run(folder, tmp_path / "out", fittings.append)
     assert len(fittings) == 3
     assert len(notified) == 1, "limits of 5e-4, 1.7e-4 and 8.3e-5: only the second fit is significant"
+    assert [fitting.has_departed for fitting in fittings] == [False, True, False]
+
+
+def test_a_resumed_run_is_notified_again_and_continues_to_count_its_fits(
+    earlier_identification: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, notified = run_folder(earlier_identification, tmp_path), []
+    with (folder / FITTINGS_FILE).open("ab") as file:
+        write_fitting(file, Fitting(2500, "gravity has changed", has_departed=True))
+
+    def depart(folder: Path, *others: object) -> None:
+        assert notified == [True], "before the first fit"
+        raise PlantDeparted("run", "gravity has changed", folder, 4e-4)
+
+    monkeypatch.setattr(sharpening, "count_logged_steps", lambda folder: 2500)
+    monkeypatch.setattr(sharpening, "find_running", lambda folder: None)
+    monkeypatch.setattr(sharpening, "_report_departure", lambda folder: notified.append(True))
+    monkeypatch.setattr(sharpening, "_sharpen", depart)
+    with pytest.raises(PlantDeparted):
+        follow_run(folder, tmp_path / "out", lambda fitting: None)
+    assert notified == [True], "4e-4 is significant as a first fit (5e-4), but not as a second one (1.7e-4)"
 
 
 def test_sharpening_needs_a_run_that_began_with_an_identification(
