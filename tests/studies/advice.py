@@ -145,8 +145,9 @@ def study(out: Path, rig: Rig, args: argparse.Namespace) -> dict[str, Any]:
         scores = {name: OBJECTIVES[objective].scores(of) for name, of in curves.items()}
         best = max((name for name in rig.presets if name in scores), key=lambda n: scores[n].mean(), default=None)
         result[objective] = {name: round(float(of.mean()), 3) for name, of in scores.items()} | {"best preset": best}
-        for name in {UNCHANGED_NAME, best} - {None, advised}:
-            result[objective][f"advised - {name}"] = difference(scores[advised], scores[name])
+        for name in (UNCHANGED_NAME, best):
+            if name is not None and name != advised:
+                result[objective][f"advised - {name}"] = difference(scores[advised], scores[name])
     return result
 
 

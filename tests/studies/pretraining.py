@@ -95,6 +95,16 @@ def is_valid(config: str, overrides: list[str]) -> bool:
     return True
 
 
+def rig_conditions(config: str, common: list[str], drawn: dict[str, Any]) -> tuple[list[str], dict[str, Any] | None]:
+    """Overrides of a run on the plant, and the twin if it needs a process of its own: as on a rig, nothing tells the
+    configuration that its shield does not cover the plant.
+    """
+    twin = f"device.twin={json.dumps(drawn)}"
+    if is_valid(config, [twin, *common]):
+        return [twin, "evaluate_every=1"], None
+    return ["limits.on_withdrawn=reduce", "evaluate_every=1"], drawn
+
+
 def heavier(twin: dict[str, Any], factor: float) -> dict[str, Any]:
     """The twin of a pendulum with ``factor`` times its mass; its inertia remains."""
     plant = twin["plant"]
@@ -219,10 +229,7 @@ def study(out: Path, args: argparse.Namespace, seed: int) -> dict[str, Any]:
         resume(pretrained)
     record = read_pretraining(pretrained)
     runs = {}
-    # As on a rig, nothing tells the configuration that its shield does not cover the plant.
-    is_covered = is_valid(args.config, [twin, *common])
-    on_rig = [twin if is_covered else "limits.on_withdrawn=reduce", "evaluate_every=1"]
-    rig = None if is_covered else drawn
+    on_rig, rig = rig_conditions(args.config, common, drawn)
     warm = [f"recipe={pretrained / 'start.yaml'}", *common, *on_rig, f"episodes={args.warm}"]
     runs["pretrained"] = run_once(folder / "run", args.config, warm, args.good, rig)
     for part, (section, key) in _OTHER_PART.items() if args.parts else ():
