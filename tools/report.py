@@ -160,8 +160,8 @@ def best_stretch(curve: Curve, length: int = 20) -> tuple[float, int, int] | Non
     n = min(length, len(curve.score))
     if not n:
         return None
-    total = np.cumsum(np.concatenate(([0.0], curve.score)))
-    means = (total[n:] - total[:-n]) / n
+    cumulative = np.cumsum(np.concatenate(([0.0], curve.score)))
+    means = (cumulative[n:] - cumulative[:-n]) / n
     start = int(np.argmax(means))
     return float(means[start]), int(curve.episode[start]), int(curve.episode[start + n - 1])
 

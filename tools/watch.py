@@ -111,7 +111,7 @@ def _run_screen(watcher: Watcher, run: Running, keys: Keyboard, alive: Callable[
             else:
                 time.sleep(1 / _REFRESH_HZ)
             for key in keys.read_keys():
-                if stop_keys.take(key):
+                if stop_keys.handle_key(key):
                     return ExitCode.OK
             snapshot = watcher.snapshot()
     return ExitCode.OK
@@ -132,7 +132,7 @@ class StopKeys:
 
         return _CONFIRM_TEXT if self._awaits_confirmation else _STOPPING_TEXT if self._stop_level else KEYS
 
-    def take(self, key: str) -> bool:
+    def handle_key(self, key: str) -> bool:
         """Handle one key; returns True to quit."""
         if self._awaits_confirmation:
             self._awaits_confirmation = False

@@ -96,10 +96,10 @@ def moving_average(values: Values, window: int) -> Values:
     """Mean of the last ``window`` values along the last axis, or of fewer at the start; same shape."""
     values = np.asarray(values, np.float64)
     n = values.shape[-1]
-    total = np.concatenate((np.zeros((*values.shape[:-1], 1)), np.cumsum(values, axis=-1)), axis=-1)
+    cumulative = np.concatenate((np.zeros((*values.shape[:-1], 1)), np.cumsum(values, axis=-1)), axis=-1)
     end = np.arange(1, n + 1)
     first = np.maximum(end - max(1, window), 0)
-    mean: Values = (total[..., end] - total[..., first]) / (end - first)
+    mean: Values = (cumulative[..., end] - cumulative[..., first]) / (end - first)
     return mean
 
 
@@ -148,8 +148,8 @@ def estimate_buffer_size(
     if not final_performance > 0:
         return None
     n = max(1, min(window, len(step_counts) // 10))
-    total = np.cumsum(np.concatenate(([0.0], values)))
-    smoothed_performance = (total[n:] - total[:-n]) / n
+    cumulative = np.cumsum(np.concatenate(([0.0], values)))
+    smoothed_performance = (cumulative[n:] - cumulative[:-n]) / n
     points_at_level = np.flatnonzero(smoothed_performance >= level * final_performance)
     first = int(points_at_level[0]) + n - 1 if len(points_at_level) else len(step_counts) - 1
     return BufferSize(round(float(step_counts[first])), final_performance, not bool(is_final_part[first]))

@@ -24,7 +24,7 @@ SEATS_PER_QUEUE_JUMP: Final = 4
 """One of this many seats may be given to the newest in the queue instead of the longest waiting."""
 MAX_WAITING: Final = 128
 MAX_SILENT: Final = 64
-MAX_SILENT_PER_ADDRESS: Final = 24
+MAX_SILENT_CONNECTIONS_PER_ADDRESS: Final = 24
 MAX_INSIDE: Final = 64
 MAX_INSIDE_PER_ADDRESS: Final = 32
 
@@ -38,7 +38,7 @@ class _Limit(NamedTuple):
 
 
 _LIMITS: Final = (
-    _Limit(Stage.SILENT, MAX_SILENT, MAX_SILENT_PER_ADDRESS, lambda c: c.arrived_s),
+    _Limit(Stage.SILENT, MAX_SILENT, MAX_SILENT_CONNECTIONS_PER_ADDRESS, lambda c: c.arrived_s),
     _Limit(Stage.WAITING, MAX_WAITING, MAX_WAITING, lambda c: c.arrived_s),
     _Limit(Stage.INSIDE, MAX_INSIDE, MAX_INSIDE_PER_ADDRESS, lambda c: c.last_request_s),
 )

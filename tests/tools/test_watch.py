@@ -54,31 +54,31 @@ def make_stop_keys(run: LiveRun) -> StopKeys:
 
 
 def test_q_leaves_and_the_run_continues(run: LiveRun) -> None:
-    assert make_stop_keys(run).take("q") is True
+    assert make_stop_keys(run).handle_key("q") is True
     assert read_stop_word(run) == 0
 
 
 def test_s_asks_and_only_y_stops(run: LiveRun) -> None:
     keys = make_stop_keys(run)
     for refusal_key in ("n", "s", " ", "q"):
-        assert keys.take("s") is False
+        assert keys.handle_key("s") is False
         assert keys.footer.startswith("stop the run?")
-        assert keys.take(refusal_key) is False
+        assert keys.handle_key(refusal_key) is False
         assert read_stop_word(run) == 0
-    keys.take("s")
-    keys.take("y")
+    keys.handle_key("s")
+    keys.handle_key("y")
     assert read_stop_word(run) == 1
 
 
 def test_a_second_request_disarms_at_once(run: LiveRun) -> None:
     keys = make_stop_keys(run)
-    keys.take("s")
-    keys.take("y")
+    keys.handle_key("s")
+    keys.handle_key("y")
     assert "disarm now" in keys.footer
-    keys.take("s")
+    keys.handle_key("s")
     assert read_stop_word(run) == 2
 
 
 def test_y_alone_does_nothing(run: LiveRun) -> None:
-    assert make_stop_keys(run).take("y") is False
+    assert make_stop_keys(run).handle_key("y") is False
     assert read_stop_word(run) == 0

@@ -89,12 +89,12 @@ def _windows_chart(identification: Identification, rig: Rig) -> Plot:
     """Draw measured and predicted signals, window by window."""
     n = len(rig.sensors)
     figure, panels = new_figure(n, 1, 2.1 * n)
-    shown_windows = np.linspace(
+    plotted_windows = np.linspace(
         0, identification.windows.size - 1, min(_N_SHOWN_WINDOWS, identification.windows.size)
     ).astype(int)
     span_s = identification.windows.periods * identification.windows.period_s
     for i, (sensor, (axes,)) in enumerate(zip(rig.sensors, panels, strict=True)):
-        for k, window in enumerate(shown_windows):
+        for k, window in enumerate(plotted_windows):
             t = k * 1.15 * span_s + np.arange(identification.windows.periods + 1) * identification.windows.period_s
             measured_values = identification.windows.readings[window, :, i]
             axes.plot(t, measured_values, ".", color=page_colour("accent"), ms=3, label="measured" if k == 0 else None)
@@ -103,7 +103,7 @@ def _windows_chart(identification: Identification, rig: Rig) -> Plot:
         axes.set_ylabel(axis_label(sensor.name, sensor.unit))
         axes.set_xticks([])
     panels[0][0].legend(fontsize=8, frameon=False, ncols=2)
-    caption = f"{len(shown_windows)} windows of {span_s:g} s, evenly spaced; each has its own initial state."
+    caption = f"{len(plotted_windows)} windows of {span_s:g} s, evenly spaced; each has its own initial state."
     return inline_plot(figure, "Measured and predicted", caption, "measured and predicted readings")
 
 

@@ -83,7 +83,7 @@ class Screen:
         return min(max((values[name] - signal.low) / (signal.high - signal.low), 0.0), 1.0)
 
     def _draw(self, shape: Shape, values: dict[str, float]) -> None:
-        points = place_shape(
+        points = shape_points(
             shape, values, None if shape.grown_by is None else self._range_fraction(shape.grown_by, values)
         )
         colour = _COLOURS[shape.colour]
@@ -115,7 +115,7 @@ def _bars(config: RunConfig) -> Scene:
     return Scene((0.0, -0.25), (float(len(names)), 1.1), tuple(shapes))
 
 
-def place_shape(shape: Shape, values: dict[str, float], height: float | None) -> list[Point]:
+def shape_points(shape: Shape, values: dict[str, float], height: float | None) -> list[Point]:
     """Return the points of a shape for the signal ``values``. ``height``: factor on its height; None if the height is
     constant.
     """

@@ -17,7 +17,12 @@ from onrig.runtime.link.endpoint import TcpEndpoint, parse_tcp
 from onrig.runtime.link.keys import LearnerKeys, load_learner_keys, load_rig_keys
 from onrig.runtime.link.messages import Accepted, Attach, Done, Pull
 from onrig.runtime.link.pending import HANDSHAKE_TIMEOUT_S, MAX_TOTAL_BYTES_IN_FLIGHT
-from onrig.runtime.link.seats import MAX_INSIDE_PER_ADDRESS, MAX_SEATS_PER_ADDRESS, MAX_SILENT_PER_ADDRESS, MAX_WAITING
+from onrig.runtime.link.seats import (
+    MAX_INSIDE_PER_ADDRESS,
+    MAX_SEATS_PER_ADDRESS,
+    MAX_SILENT_CONNECTIONS_PER_ADDRESS,
+    MAX_WAITING,
+)
 from onrig.runtime.link.server import Reply, Ticket
 from onrig.tools.bench.link.network import LossyLink
 from onrig.tools.key_folder import make_keys
@@ -63,7 +68,7 @@ def attach_until(condition: Callable[[], bool], rig: AcceptingRig) -> None:
 
 @pytest.mark.parametrize(
     ("first_bytes", "max_kept"),
-    [(b"", MAX_SILENT_PER_ADDRESS), (greeting(b"CURVE")[:11], MAX_SEATS_PER_ADDRESS + MAX_WAITING)],
+    [(b"", MAX_SILENT_CONNECTIONS_PER_ADDRESS), (greeting(b"CURVE")[:11], MAX_SEATS_PER_ADDRESS + MAX_WAITING)],
     ids=["idle", "slow"],
 )
 def test_a_listed_learner_gets_in_past_hundreds_of_connections_that_never_identify_themselves(

@@ -16,7 +16,7 @@ from onrig.runtime.link.seats import (
     MAX_SEATS,
     MAX_SEATS_PER_ADDRESS,
     MAX_SILENT,
-    MAX_SILENT_PER_ADDRESS,
+    MAX_SILENT_CONNECTIONS_PER_ADDRESS,
     MAX_WAITING,
     MIN_SEAT_TENURE_S,
     SEATS_PER_QUEUE_JUMP,
@@ -156,7 +156,7 @@ def test_decisions_respect_seats_turns_and_limits(data: st.DataObject) -> None:
 
 
 def test_the_oldest_silent_peer_leaves_and_an_address_takes_no_place_from_another() -> None:
-    silent = [PendingConnection("a", float(n)) for n in range(MAX_SILENT_PER_ADDRESS)]
+    silent = [PendingConnection("a", float(n)) for n in range(MAX_SILENT_CONNECTIONS_PER_ADDRESS)]
     assert surplus_connections(silent) == []
     silent.append(PendingConnection("a", 99.0))
     assert surplus_connections([PendingConnection("learner", -1.0), *silent]) == [silent[0]]
@@ -169,7 +169,7 @@ def test_among_admitted_peers_the_one_silent_longest_leaves() -> None:
         PendingConnection("a", float(n), has_sent_request=True, last_request_s=100.0 - n)
         for n in range(MAX_INSIDE_PER_ADDRESS + 1)
     ]
-    outside = [PendingConnection("a", 0.0) for _ in range(MAX_SILENT_PER_ADDRESS)]
+    outside = [PendingConnection("a", 0.0) for _ in range(MAX_SILENT_CONNECTIONS_PER_ADDRESS)]
     assert surplus_connections([*silent, *outside]) == [silent[-1]]
     assert surplus_connections([*silent[1:], *outside]) == []
     inside = [

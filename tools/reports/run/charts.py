@@ -128,10 +128,10 @@ def _share_episode_axis(panels: Sequence[Axes], m: RunFiles, heights: Sequence[f
 
 def smooth(values: Values, window: int = _SMOOTHING_WINDOW) -> Values:
     """Mean of the last ``window`` values, or of fewer at the start."""
-    total = np.cumsum(np.insert(values, 0, 0.0))
+    cumulative = np.cumsum(np.insert(values, 0, 0.0))
     count = np.arange(1, len(values) + 1)
     first = np.maximum(count - window, 0)
-    means: Values = (total[1:] - total[first]) / (count - first)
+    means: Values = (cumulative[1:] - cumulative[first]) / (count - first)
     return means
 
 
