@@ -22,35 +22,36 @@ from onrig.runtime.files import read_file
 from onrig.runtime.python_files import PythonFile
 
 ALGORITHMS: Final = "onrig.algorithms"
-"""Classes of the ``learner`` section (``onrig.learner.algorithm_config.AlgorithmConfig``), by the algorithm's name."""
+"""Classes of the ``learner`` section (``onrig.learner.algorithm_config.AlgorithmConfig``), keyed by the algorithm's
+name."""
 SAMPLERS: Final = "onrig.samplers"
-"""Descriptions of samplings (``onrig.runtime.memory.strategy.Sampling``), by the name in the notation."""
+"""Descriptions of samplings (``onrig.runtime.memory.strategy.Sampling``), keyed by the name in the notation."""
 RETENTIONS: Final = "onrig.retentions"
-"""Keepers (``onrig.runtime.memory.keepers.keeper.Keeper``), by the name in the notation."""
+"""Keepers (``onrig.runtime.memory.keepers.keeper.Keeper``), keyed by the name in the notation."""
 PLANTS: Final = "onrig.plants"
-"""Plants (``onrig.sim.plants.plant.Plant``), by their ``kind``."""
+"""Plants (``onrig.sim.plants.plant.Plant``), keyed by ``kind``."""
 BOXES: Final = "onrig.boxes"
-"""Families of plants covered by a prediction (``onrig.runtime.safety.plant_box.PlantBox``), by their ``kind``."""
+"""Families of plants covered by a prediction (``onrig.runtime.safety.plant_box.PlantBox``), keyed by ``kind``."""
 DRAWINGS: Final = "onrig.drawings"
-"""Drawings of a rig for pages and terminals (``onrig.runtime.view.drawing.Drawing``), by their ``kind``."""
+"""Drawings of a rig for pages and terminals (``onrig.runtime.view.drawing.Drawing``), keyed by ``kind``."""
 REWARDS: Final = "onrig.rewards"
-"""Terms of a reward (``onrig.runtime.rewards.RewardTerm``), by their ``kind``."""
+"""Terms of a reward (``onrig.runtime.rewards.RewardTerm``), keyed by ``kind``."""
 TERMINATIONS: Final = "onrig.terminations"
-"""Conditions that end an episode (``onrig.runtime.terminations.Termination``), by their ``kind``."""
+"""Conditions that end an episode (``onrig.runtime.terminations.Termination``), keyed by ``kind``."""
 TARGETS: Final = "onrig.targets"
-"""Targets of a task (``onrig.runtime.targets.Target``), by their ``kind``."""
+"""Targets of a task (``onrig.runtime.targets.Target``), keyed by ``kind``."""
 INPUT_TRANSFORMS: Final = "onrig.input_transforms"
-"""Transforms of policy inputs (``onrig.runtime.inputs.InputTransform``), by their ``kind``."""
+"""Transforms of policy inputs (``onrig.runtime.inputs.InputTransform``), keyed by ``kind``."""
 RESETS: Final = "onrig.resets"
-"""Controllers that drive a rig to its start (``onrig.runtime.reset.schema.Reset``), by their ``kind``."""
+"""Controllers that drive a rig to its start (``onrig.runtime.reset.schema.Reset``), keyed by ``kind``."""
 EXPLORATIONS: Final = "onrig.explorations"
-"""Exploration processes (``onrig.runtime.explore.settings.ExplorationProcess``), by their ``process``."""
+"""Exploration processes (``onrig.runtime.explore.settings.ExplorationProcess``), keyed by ``process``."""
 TRANSPORTS: Final = "onrig.transports"
-"""Connections to a device (``onrig.hw.line.Line``), by their ``kind``."""
+"""Connections to a device (``onrig.hw.line.Line``), keyed by ``kind``."""
 DEVICES: Final = "onrig.devices"
-"""Devices written in Python (``onrig.hw.device.driven.PythonDevice``), by their ``kind``."""
+"""Devices written in Python (``onrig.hw.device.driven.PythonDevice``), keyed by ``kind``."""
 CAMERAS: Final = "onrig.cameras"
-"""Cameras next to a device (``onrig.hw.cameras.driver.CameraDevice``), by their ``kind``."""
+"""Cameras next to a device (``onrig.hw.cameras.driver.CameraDevice``), keyed by ``kind``."""
 GROUPS: Final = (
     *(ALGORITHMS, SAMPLERS, RETENTIONS, PLANTS, BOXES, DRAWINGS),
     *(REWARDS, TERMINATIONS, TARGETS, INPUT_TRANSFORMS, RESETS, EXPLORATIONS, TRANSPORTS, DEVICES, CAMERAS),
@@ -89,14 +90,16 @@ def group_key(group: str) -> str:
 @cache
 def _entry_points() -> list[_Entry]:
     """Return the entry points of all groups, from every installed package."""
-    # Not `entry_points`: if two distributions have the same name (leftovers of a build), it returns only the first.
+    # Not `entry_points`, which keeps only the first of two distributions with the same name (left over from a build).
     entries = []
     for distribution in importlib.metadata.distributions():
+        if f"{_OWN_PACKAGE}." not in (distribution.read_text("entry_points.txt") or ""):
+            continue  # parsing the entry points of all packages takes longer than reading them
         points = [
             entry_point for entry_point in distribution.entry_points if entry_point.group in (*GROUPS, *_FORMER_NAMES)
         ]
         if points:
-            package = distribution.name  # parses all metadata including the README: only once, not per entry
+            package = distribution.name  # parses all metadata, even the README, so not per entry
             entries += [_Entry(package, entry_point) for entry_point in points]
     return entries
 
@@ -149,9 +152,10 @@ def third_party_names(group: str) -> tuple[str, ...]:
 
 
 def load_available(group: str, selected_names: Iterable[str] | None = None) -> dict[str, Any]:
-    """Load the objects of a group by name, all or ``selected_names``. Packages that fail to load are skipped; the
-    failure is reported when they are used. Raises ValueError for a broken file, since configurations name files in
-    order to use them.
+    """Load a group's objects by name: all of them, or only ``selected_names``.
+
+    Plugins of packages that fail to load are skipped; the failure is reported when they are used. Raises ValueError if
+    a plugin file fails to load, since a configuration names a file only in order to use it.
     """
     objects = {}
     for name in names(group) if selected_names is None else selected_names:
@@ -164,8 +168,8 @@ def load_available(group: str, selected_names: Iterable[str] | None = None) -> d
 
 
 def load(group: str, name: str) -> Any:
-    """Load the object registered under a name. Raises KeyError if the name is unknown, and ValueError with the package
-    or file if loading fails."""
+    """Load the object registered under a name. Raises KeyError if the name is unknown, and a ValueError that names the
+    package or file if loading fails."""
     file = _plugin_files[group].get(name)
     return _load_cached(group, name) if file is None else _load_from_file(file, group, name)
 
@@ -204,7 +208,8 @@ def is_third_party(plugin: object) -> bool:
 
 
 def describe_exception(error: BaseException) -> str:
-    """Format an exception: type, message, and line of third-party code, or the raising line if none was involved."""
+    """Format an exception: its type, its message, and the line of third-party code involved, or else the raising
+    line."""
     frames = list(traceback.walk_tb(error.__traceback__))
     third_party_frames = [
         step for step in frames if str(step[0].f_globals.get("__name__")).split(".")[0] not in _SKIPPED_PACKAGES
@@ -231,7 +236,7 @@ def plugin_origin(group: str, name: str) -> Origin | None:
 
 @cache
 def _package_digest(module: str) -> str:
-    """Return the SHA-256 over the Python files of a module or package, in the order of their names."""
+    """Return the SHA-256 of the Python files of a module or package, taken in the order of their names."""
     spec = importlib.util.find_spec(module)
     digest = hashlib.sha256()
     for root in () if spec is None else spec.submodule_search_locations or (spec.origin or "",):

@@ -36,7 +36,6 @@ from onrig.sim.barrier.plants import nominal_plant, plant_problems, sampled_box,
 from onrig.sim.twin.options import (
     TwinOptions,
 )
-from onrig.tools.beginning import beginning_findings, start_findings
 from onrig.tools.exercise import third_party_findings
 from onrig.tools.ports import wrong_port_problem
 from onrig.tools.twin_findings import coverage_findings, twin_findings, twin_warnings
@@ -117,6 +116,8 @@ def print_problems(error: ConfigError) -> int:
 
 def learner_findings(config: RunConfig) -> Iterator[Finding]:
     """List the reasons why a remote learner cannot use this configuration."""
+    from onrig.tools.beginning import start_findings  # imports checkpoints and export formats
+
     problems = [*_learning_findings(config), *_rig_setting_findings(config, uses_learner=True)]
     yield from problems
     yield from start_findings(config)
@@ -235,6 +236,8 @@ def rig_findings(config: RunConfig) -> Iterator[Finding]:
     if not problems and _uses_learner_section(config) and not any(findings(config)):
         for path, message in unread_sections(learner_settings(config.learner), config.selection.strategy):
             yield parse_path(path), f"{message} at {path}"
+        from onrig.tools.beginning import beginning_findings
+
         yield from beginning_findings(config)
         if config.local_learner:
             yield from _image_policy_findings(config)
