@@ -1,5 +1,5 @@
 """Targets of a task: signals drawn for each episode or following a given course, as policy inputs after the rig's
-signals.  Their values depend only on seed, role, episode and step, so that a replay, a resumed run and trials have
+signals.  Their values depend only on seed, role, episode and step, so that a replay, a resumed run and trials see
 identical values.  Descriptions are selected by ``kind``.
 """
 
@@ -24,15 +24,17 @@ from onrig.runtime import registry
 from onrig.runtime.config.registered import registered
 from onrig.runtime.config.tables import hash_of
 
+if TYPE_CHECKING:
+    from numpy.random import Generator  # slow to import
+
 Values = NDArray[np.float64]
-Generator = np.random.Generator
 Problems = Iterator[tuple[str, str]]
-StreamFactory = Callable[[int], Generator]
+StreamFactory = Callable[[int], "Generator"]
 """Function that returns the random stream for the target with the given number."""
 MAX_TARGETS: Final = 16
 _UNITLESS: Final = "1"
 _SAME_TIME_S: Final = 1e-9
-"""Rounding tolerance of a step's time, so that rounding cannot delay a level by a step."""
+"""Tolerance on the time of a step, so that rounding cannot delay a level by one step."""
 
 
 class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", kw_only=True):
@@ -51,7 +53,7 @@ class Target(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field=
         raise NotImplementedError
 
     def draw(self, times: Values, rng: Generator) -> Values:
-        """Return values (t,) at ``times`` (t,) in s since the first sample of an episode."""
+        """Return the values (t,) at ``times`` (t,), in s since the first sample of an episode."""
         raise NotImplementedError
 
 
@@ -154,7 +156,7 @@ class Csv(Target, frozen=True, forbid_unknown_fields=True, tag="csv", kw_only=Tr
     file: str
     """Path relative to the task's file."""
     between: Literal["linear", "held"] = "linear"
-    """Value between two rows: linear interpolation, or the earlier row's value."""
+    """Value between two rows: ``linear`` interpolates, ``held`` keeps the earlier row's value."""
     content: str | UnsetType = UNSET
     """Content of the file, filled in when the task is read, so that a run needs no other file."""
     sha256: str | UnsetType = UNSET
@@ -193,7 +195,7 @@ def _hold_values(times: Values, row_times: Values, values: Values) -> Values:
 
 @lru_cache(maxsize=8)
 def _parse_table(content: str) -> tuple[Values, Values]:
-    """Return times and values of a table, read-only; raises ValueError with the line."""
+    """Return the times and values of a table as read-only arrays; raises a ValueError that states the line."""
     table = csv.DictReader(io.StringIO(content))
     if not {"t", "value"}.issubset(table.fieldnames or ()):
         raise ValueError("expected a first line with the columns t and value")
@@ -221,7 +223,7 @@ if TYPE_CHECKING:
 else:
     AnyTarget = Annotated[Any, registered(registry.TARGETS)]
 Targets = Mapping[str, Target] | UnsetType
-"""Targets by their names in the task."""
+"""Targets, keyed by their names in the task."""
 
 
 class TargetFailed(Exception):
@@ -229,7 +231,7 @@ class TargetFailed(Exception):
 
 
 def signal_of(name: str, target: Target, unit: str | None) -> Observation:
-    """Return name, unit and range of a target as a signal; a default range if its settings are invalid."""
+    """Return a target's name, unit and range as a signal, with a default range if its settings are invalid."""
     try:
         low, high = target.span()
     except Exception:  # invalid settings or third-party code, reported by the checks
@@ -238,12 +240,12 @@ def signal_of(name: str, target: Target, unit: str | None) -> Observation:
 
 
 def sample_times(steps: int, period_s: float) -> Values:
-    """Return times (steps + 1,) in s of the samples of an episode."""
+    """Return the times (steps + 1,), in s, of an episode's samples."""
     return np.asarray(np.arange(steps + 1) * period_s, np.float64)
 
 
 def draw_values(targets: Sequence[Target], steps: int, period_s: float, streams: StreamFactory) -> Values:
-    """Return values (steps + 1, q) of q targets at the samples of one episode; raises TargetFailed."""
+    """Return the values (steps + 1, q) of q targets at the samples of one episode; raises TargetFailed."""
     times = sample_times(steps, period_s)
     values = np.empty((len(times), len(targets)))
     for i, target in enumerate(targets):
