@@ -26,7 +26,7 @@ from onrig.tools.experiments.workers import LocalWorkers
 from onrig.tools.load import load_for_rig
 
 PAIRS: Final = 32
-REPETITIONS: Final = 20
+REPETITIONS: Final = 400
 CLOSE: Final = 0.02
 
 

@@ -21,7 +21,7 @@ from onrig.tools.advice.race import (
     race,
     standings,
 )
-from tests.studies.races import PAIRS, REPETITIONS, repetition, summary
+from tests.studies.races import PAIRS, repetition, summary
 
 Values = NDArray[np.float64]
 UNLIMITED = 1e9
@@ -185,7 +185,7 @@ def test_contenders_separable_by_more_pairs_are_predicted() -> None:
 
 
 def test_races_at_a_quarter_of_the_cost_find_the_best_and_state_honest_bounds() -> None:
-    repetitions = [repetition(grid(np.random.default_rng(k)), k) for k in range(REPETITIONS)]
+    repetitions = [repetition(grid(np.random.default_rng(k)), k) for k in range(20)]
     report = summary(repetitions)
     assert all(record["spent"] <= 0.25 for record in repetitions)
     assert report["close"] >= 18
