@@ -1,7 +1,7 @@
-"""Bounds on numbers in a configuration, narrow enough that sums and products stay finite.
+"""Bounds on numbers in a configuration, narrow enough that sums and products remain finite.
 
-They leave ample room for every physical quantity on a bench.  Products of larger numbers overflow to infinity, and
-differences of infinities are NaN.
+They leave ample room for every physical quantity on a bench.  Products of larger numbers could overflow to infinity,
+and the difference of two infinities is NaN.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SMALLEST: Final = 1e-18
 Quantity = Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0.0, le=LARGEST)]
 Positive = Annotated[float, msgspec.Meta(ge=SMALLEST, le=LARGEST)]
-"""Number that may be a divisor."""
+"""Number that is safe to divide by."""
 NormalisedStd = Annotated[float, msgspec.Meta(ge=1e-4, le=100.0)]
 """Standard deviation of actions on [-1, 1]."""
 Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
@@ -26,4 +26,4 @@ PositiveShare = Annotated[float, msgspec.Meta(gt=0.0, le=1.0)]
 AboveZero = Annotated[float, msgspec.Meta(gt=0.0, le=LARGEST)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e8)]
-"""Timeout (s) of at most three years, which fits into 64 bits in nanoseconds."""
+"""Duration in seconds of at most three years, so that it fits into 64 bits in nanoseconds."""

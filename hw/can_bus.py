@@ -1,4 +1,4 @@
-"""Connection to a device on a CAN bus: the protocol's byte stream, split into payloads with two arbitration ids."""
+"""Connection to a device on a CAN bus: payloads under two arbitration ids carry the protocol's byte stream."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _FD_PAYLOAD_SIZES: Final = (*range(9), 12, 16, 20, 24, 32, 48, 64)
 _STANDARD_IDS: Final = 1 << 11
 _FRAME_BITS: Final = 135
 _EXTENDED_FRAME_BITS: Final = 160
-"""Maximum number of bits in a classical frame with eight bytes (11-bit id; 29-bit id), including stuff bits and
-interframe gap."""
+"""Maximum number of bits in a classical frame with eight data bytes and an 11-bit or (extended) 29-bit id, including
+stuff bits and the interframe gap."""
 _FRAME_BYTES: Final = 8
 _NETWORK_FOLDER: Final = Path("/sys/class/net")
 _CAN_DEVICE_TYPE: Final = "280"
@@ -32,7 +32,7 @@ _NS_PER_S: Final = 1_000_000_000
 
 
 def split_payloads(data: bytes, *, fd: bool) -> Iterator[bytes]:
-    """Split bytes into payloads whose lengths CAN (8 bytes) or CAN FD (64) can carry without padding."""
+    """Split bytes into payloads of lengths that CAN (up to 8 bytes) or CAN FD (up to 64) carries without padding."""
     sizes = _FD_PAYLOAD_SIZES if fd else _PAYLOAD_SIZES
     while data:
         size = max(size for size in sizes if size <= len(data))
@@ -60,7 +60,7 @@ class CanTransport:
             return -1
 
     def read(self, timeout_ns: int) -> bytes:
-        """Return the payloads that have arrived, in order; raises the errors of ``Transport.read``."""
+        """Return the payloads that have arrived, in order.  Raises the same errors as ``Transport.read``."""
         data, deadline_ns = b"", time.monotonic_ns() + timeout_ns
         while len(data) <= READ_BYTES - _FD_PAYLOAD_SIZES[-1]:
             remaining_ns = 0 if data or timeout_ns <= 0 else max(deadline_ns - time.monotonic_ns(), 0)
@@ -76,8 +76,10 @@ class CanTransport:
         return data
 
     def write(self, data: bytes) -> int:
-        """Send without waiting; return the number of bytes accepted by the bus; raises the errors of
-        ``Transport.read``."""
+        """Send without waiting and return the number of bytes accepted by the bus.
+
+        Raises the same errors as ``Transport.read``.
+        """
         import can
 
         bus, n_sent = self._open_bus(), 0
@@ -128,25 +130,25 @@ class Can(Line, frozen=True, forbid_unknown_fields=True, tag="can"):
     """A device on a CAN bus, through python-can (extra ``can``)."""
 
     channel: str
-    """Channel as in python-can: can0 for socketcan, a multicast address for udp_multicast."""
+    """python-can channel, such as can0 for socketcan or a multicast address for udp_multicast."""
     interface: str = "socketcan"
     """python-can interface."""
     command_id: _Id = 0x100
-    """Arbitration id from the host to the device; the lower one has priority."""
+    """Arbitration id of frames from the host to the device; the lower of the two ids has priority."""
     state_id: _Id = 0x101
-    """Arbitration id from the device to the host."""
+    """Arbitration id of frames from the device to the host."""
     extended: bool = False
     """Whether both ids have 29 bits instead of 11."""
     fd: bool = False
-    """CAN FD, payloads of up to 64 bytes instead of 8."""
+    """Whether to use CAN FD, with payloads of up to 64 bytes instead of 8."""
     bitrate: Annotated[int, msgspec.Meta(ge=1000, le=10_000_000)] | msgspec.UnsetType = msgspec.UNSET
     """Bit rate in bit/s, for interfaces that do not set one themselves; `onrig check` uses it to estimate the time on
     the bus."""
     options: dict[str, str | int | float | bool] = msgspec.field(default_factory=dict)
-    """Further arguments for python-can's bus."""
+    """Additional arguments for python-can's ``Bus``."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError if the ids are equal, or too long for the bus."""
+        """Check the ids.  Raises ValueError if they are equal or too long for the bus."""
         if self.command_id == self.state_id:
             raise ValueError(f"command_id and state_id are both {self.command_id:#x}: give two different ids")
         if not self.extended and max(self.command_id, self.state_id) >= _STANDARD_IDS:
@@ -160,7 +162,7 @@ class Can(Line, frozen=True, forbid_unknown_fields=True, tag="can"):
         return self.open_end(self.command_id, self.state_id)
 
     def open_end(self, send_id: int, receive_id: int) -> CanTransport:
-        """Open one end of the connection: the host's, or, with the ids swapped, a device's; raises LinkError."""
+        """Open one end of the connection: the host's or, with the ids swapped, a device's.  Raises LinkError."""
         try:
             import can
         except ImportError as error:
@@ -180,7 +182,10 @@ class Can(Line, frozen=True, forbid_unknown_fields=True, tag="can"):
         return CanTransport(bus, self.address, send_id, receive_id, extended=self.extended, fd=self.fd)
 
     def _kernel_filters(self, receive_id: int) -> list[can.typechecking.CanFilter] | None:
-        """Receive filters applied by the kernel; with python-can's own, each dropped message would end a read."""
+        """Return the receive filters for the kernel to apply; None if the interface is not socketcan.
+
+        python-can's own filters would end a read at each dropped message.
+        """
         mask = (1 << 29) - 1 if self.extended else _STANDARD_IDS - 1
         filters: list[can.typechecking.CanFilter] = [
             {"can_id": receive_id, "can_mask": mask, "extended": self.extended}
@@ -188,8 +193,10 @@ class Can(Line, frozen=True, forbid_unknown_fields=True, tag="can"):
         return filters if self.interface == "socketcan" else None
 
     def duration_us(self, sizes: list[int]) -> float:
-        """Duration of classical frames at ``bitrate`` with the maximum number of stuff bits; 0 for CAN FD or without
-        ``bitrate``."""
+        """Return the duration (us) of classical frames at ``bitrate`` with the maximum number of stuff bits.
+
+        It is 0 for CAN FD or without ``bitrate``.
+        """
         if self.bitrate is msgspec.UNSET or self.fd:
             return 0.0
         bits = _EXTENDED_FRAME_BITS if self.extended else _FRAME_BITS
@@ -197,7 +204,7 @@ class Can(Line, frozen=True, forbid_unknown_fields=True, tag="can"):
 
     @classmethod
     def find_addresses(cls) -> Iterator[str]:
-        """CAN interfaces of the kernel."""
+        """Yield the kernel's CAN interfaces."""
         for network in sorted(_NETWORK_FOLDER.glob("*")):
             with contextlib.suppress(OSError):
                 if (network / "type").read_text().strip() == _CAN_DEVICE_TYPE:

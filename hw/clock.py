@@ -1,16 +1,17 @@
-"""Host clock, and the estimate of device time on it, from state frames only.
+"""Host clock, and the estimate of device time on that clock, from state frames alone.
 
-Code that depends on time takes a clock, so that tests and lockstep run in virtual time; the standard module ``time``
-satisfies the protocol ``Clock``.
+Code that depends on time takes a clock as an argument, so that tests and lockstep can run in virtual time.  The
+standard module ``time`` satisfies the ``Clock`` protocol.
 
-A frame can be received late, never early: receipt times lie on or above the line ``host = offset + rate * device`` of
-undelayed frames.  The estimate is the line below all samples with the smallest sum of distances to them (Moon, Skelly &
-Towsley, "Estimation and removal of clock skew from network delay measurements", INFOCOM 1999, §IV): the edge of the
-lower convex hull that spans the mean device time.  Late samples have no influence by construction, without a threshold.
+A frame can be received late but never early, so receipt times lie on or above the line ``host = offset + rate *
+device`` of undelayed frames.  The estimate is the line below all samples with the smallest sum of distances to them
+(Moon, Skelly & Towsley, "Estimation and removal of clock skew from network delay measurements", INFOCOM 1999, §IV):
+the edge of the lower convex hull that spans the mean device time.  By construction, late samples have no influence;
+no threshold is needed.
 
 Deviation: the paper fits one recorded trace.  Here two hulls overlap: the younger one starts when the older has reached
-half its maximum age; the older one provides the estimate until it is dropped.  The estimate thus follows crystal drift,
-in bounded memory.  Adding a point takes O(1) amortised time; all sums are exact integers.
+half its maximum age; the older one provides the estimate until it is dropped.  The estimate thus follows crystal drift
+in bounded memory.  Adding a point takes O(1) amortised time, and all sums are exact integers.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ class Clock(Protocol):
     """Source of monotonic time."""
 
     def monotonic_ns(self) -> int:
-        """Return nanoseconds since an arbitrary origin; never decreases."""
+        """Return the nanoseconds since an arbitrary origin; the value never decreases."""
 
 
 class VirtualClock:
-    """Clock that advances only by `advance`."""
+    """Clock that advances only when `advance` is called."""
 
     def __init__(self, start_ns: int = 0) -> None:
         self.now_ns = start_ns
@@ -36,7 +37,7 @@ class VirtualClock:
         return self.now_ns
 
     def advance(self, duration_ns: int) -> None:
-        """Advance the clock; raises ValueError if the duration is negative."""
+        """Advance the clock.  Raises ValueError if the duration is negative."""
         if duration_ns < 0:
             raise ValueError(f"time cannot run backwards by {-duration_ns} ns")
         self.now_ns += duration_ns
@@ -49,7 +50,7 @@ _MAX_REFIT_INTERVAL: Final = 16
 
 
 class _LowerHull:
-    """Lower convex hull of points in order of increasing x."""
+    """Lower convex hull of points that are added in order of increasing x."""
 
     __slots__ = ("count", "sum_x", "xs", "ys")
 
@@ -76,8 +77,8 @@ class _LowerHull:
 class ClockSync:
     """Running estimate of the host time that corresponds to a device time.
 
-    ``time_scale`` is taken from the hello: device seconds per wall second, > 0.  Raises ValueError for 0 (lockstep),
-    which has no such relation.  The estimate rests on the last ``window`` to ``2 * window`` samples.
+    ``time_scale`` (device seconds per wall second) is taken from the hello.  Raises ValueError for 0 (lockstep), where
+    device and host time are unrelated.  The estimate is based on the last ``window`` to ``2 * window`` samples.
     """
 
     def __init__(self, time_scale: float = 1.0, window: int = 4096) -> None:
@@ -133,10 +134,10 @@ class ClockSync:
             self._fit_line()
 
     def host_time_ns(self, t_device_us: int) -> int:
-        """Return the earliest receipt time (ns) of a frame with this device time; raises ValueError before the first
-        sample.
+        """Return the earliest host time (ns) at which a frame with this device time can be received.
 
-        ``t_recv_ns - host_time_ns(t)`` is the lateness of a frame: zero or more, up to rounding.
+        ``t_recv_ns - host_time_ns(t)`` is the lateness of a frame: zero or more, up to rounding.  Raises ValueError
+        before the first sample.
         """
         if self._last_us < 0:
             raise ValueError("no sample yet")

@@ -35,14 +35,14 @@ from onrig.hw.messages import (
 from onrig.hw.transport import LinkError, Transport
 
 HELLO_TIMEOUT_S: Final = 5.0
-"""Start-up time of boards that reboot when the port opens (``hw/PROTOCOL.md`` §6)."""
+"""Time to wait for a hello: the start-up time of boards that reboot when the port opens (``hw/PROTOCOL.md`` §6)."""
 _RETRY_INTERVAL_NS: Final = 100_000_000
 _RESPONSE_TIMEOUT_S: Final = 1.0
 _MIN_FRAME_TIMEOUT_S: Final = 0.5
 _N_AWAITED_PERIODS: Final = 3
-"""Number of periods to wait, in which at least one frame must arrive."""
+"""Number of periods within which at least one frame must arrive."""
 _DEFAULT_PERIOD_US: Final = 20_000
-"""Sampling period, within the device's bounds, to configure if the device sends no frames."""
+"""Sampling period to configure if the device sends no frames, clamped to the device's bounds."""
 _MAX_FRAME_TIMEOUT_S: Final = 5.0
 """Longest wait for a frame."""
 
@@ -55,7 +55,7 @@ class DisarmConfirmation(NamedTuple):
     rig: str
     """Name of the device's rig."""
     was_configured: bool
-    """Whether the device was configured first: after power-up it sends no frames until it is configured."""
+    """Whether the device had to be configured first: after power-up it sends no frames until it is configured."""
 
 
 class _Exchange:
@@ -70,9 +70,9 @@ class _Exchange:
         self._ids = count(1)
 
     def ask(self, frame: bytes, seconds: float, process: Callable[[bytes], T | None]) -> T | None:
-        """Send a frame repeatedly until ``process`` returns a result for a received one; return that result.
+        """Send a frame repeatedly until ``process`` returns a result for a received frame; return that result.
 
-        Returns None after ``seconds``; an empty ``frame`` only listens.
+        Return None after ``seconds``.  If ``frame`` is empty, only listen.
         """
         clock, pending = self._clock, self._pending
         deadline_ns = clock.monotonic_ns() + round(seconds * 1e9)
@@ -94,7 +94,7 @@ class _Exchange:
         return None
 
     def request(self, rig: str, op: Op, payload: bytes = b"") -> bytes:
-        """Return the payload of the answer to a request; raises LinkError if none arrives."""
+        """Send a request and return the payload of its answer.  Raises LinkError if none arrives."""
         id_ = next(self._ids)
         frame = encode_frame(encode_request(Request(id_, op, payload)))
         reply_payload = self.ask(frame, _RESPONSE_TIMEOUT_S, lambda body: _reply_payload(body, id_, op))
@@ -112,7 +112,7 @@ class _StateComparison:
         self._contradicting_state: State | None = None
 
     def process(self, body: bytes) -> State | None:
-        """Compare a frame; return its state if it proves that the device is disarmed with its safe output."""
+        """Compare a frame; return its state if it proves the device disarmed with its safe output in force."""
         if body[0] != MessageType.STATE:
             return None
         previous, self.last_state = self.last_state, self._layout.decode(body)
@@ -125,7 +125,7 @@ class _StateComparison:
 
     @property
     def problem(self) -> str:
-        """Reason why the frames do not prove the safe output, to follow "the device answered DISARM"."""
+        """Reason why the frames do not prove the safe output, worded to follow "the device answered DISARM"."""
         if self._contradicting_state is not None:
             start, end = self._contradicting_state.u_start, self._contradicting_state.u_end
             outputs = f"its outputs were {start} and {end} counts (safe: {tuple(self._safe)})"
@@ -137,7 +137,7 @@ class _StateComparison:
 
 
 def disarm(transport: Transport, clock: Clock, hello_s: float = HELLO_TIMEOUT_S) -> DisarmConfirmation:
-    """Disarm the connected device and wait for the confirming frame; raises LinkError if none arrives.
+    """Disarm the connected device and wait for the confirming frame.  Raises LinkError if none arrives.
 
     A device that sends no frames (not configured since power-up, or a simulator whose time has stopped) is configured,
     which also disarms it.
@@ -164,7 +164,7 @@ def disarm(transport: Transport, clock: Clock, hello_s: float = HELLO_TIMEOUT_S)
 
 
 def _frame_timeout_s(hello: Hello, period_us: int) -> float:
-    """Time (s) within which at least one frame must arrive."""
+    """Return the time (s) within which at least one frame must arrive."""
     time_factor = 1.0 / hello.time_scale if hello.time_scale > 0 else 1.0
     return min(max(_MIN_FRAME_TIMEOUT_S, _N_AWAITED_PERIODS * period_us * 1e-6 * time_factor), _MAX_FRAME_TIMEOUT_S)
 

@@ -2,9 +2,9 @@
 
 COBS (Cheshire & Baker, "Consistent Overhead Byte Stuffing", IEEE/ACM ToN 7(2), 1999) removes every zero byte, so that
 a zero is always a boundary.  Deviation: frames are too short to need the paper's block 0xFF (254 bytes without a zero),
-so that encoder and decoder are one short loop each.
+so the encoder and the decoder are each one short loop.
 
-The C library is used if it is loaded; the Python implementation is its reference and reports what is wrong with a
+The C library is used if it is loaded.  The Python implementation is its reference and reports what is wrong with a
 frame.
 """
 
@@ -53,19 +53,19 @@ class FrameCounters:
 def encode_frame(body: bytes) -> bytes:
     """Wrap a body (type byte and payload, 1 to 249 bytes) for the wire, with a delimiter on either side.
 
-    The leading delimiter terminates noise or a truncated frame before this one, which would otherwise be lost with it.
-    Raises FrameError if the body is empty, FrameTooLongError if it is too long.
+    The leading delimiter ends any preceding noise or truncated frame, so that this frame is not lost with it.  Raises
+    FrameError if the body is empty, FrameTooLongError if it is too long.
     """
     return (_native_encode(body) if _native_encode is not None else b"") or encode_in_python(body)
 
 
 def decode_frame(chunk: bytes) -> bytes:
-    """Decode the bytes between two delimiters to a body; raises FrameError with the reason."""
+    """Decode the bytes between two delimiters to a body.  Raises FrameError with the reason."""
     return (_native_decode(chunk) if _native_decode is not None else b"") or decode_in_python(chunk)
 
 
 def encode_in_python(body: bytes) -> bytes:
-    """``encode_frame`` in Python."""
+    """Encode like ``encode_frame``, in pure Python."""
     if not 0 < len(body) <= MAX_BODY_BYTES:
         if not body:
             raise FrameError("a frame needs a body")
@@ -81,7 +81,7 @@ def encode_in_python(body: bytes) -> bytes:
 
 
 def decode_in_python(chunk: bytes) -> bytes:
-    """``decode_frame`` in Python."""
+    """Decode like ``decode_frame``, in pure Python."""
     size = len(chunk)
     if size > MAX_CHUNK_BYTES:
         raise FrameTooLongError(f"{size} bytes without a delimiter; a frame has at most {MAX_CHUNK_BYTES}")
@@ -108,9 +108,9 @@ _native_decode: Final = builtin("frame_decode")
 
 
 class FrameReader:
-    """Decoder of a byte stream, in chunks of any size, into frame bodies.
+    """Decoder of a byte stream, received in chunks of any size, into frame bodies.
 
-    Holds at most one frame's bytes between calls; after any garbage it loses at most the frame in progress.
+    It holds at most one frame's bytes between calls, and garbage costs it at most the frame in progress.
     """
 
     def __init__(self, counters: FrameCounters | None = None) -> None:

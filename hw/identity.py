@@ -26,7 +26,7 @@ class LimitMismatch(DeviceMismatch):
 
 
 def check_hello(hello: Hello, rig: Rig) -> None:
-    """Compare the hello with the rig; raises DeviceMismatch at the first difference."""
+    """Compare the hello with the rig.  Raises DeviceMismatch at the first difference."""
     for subject, device, host in (
         ("protocol version", hello.protocol, PROTOCOL_VERSION),
         ("rig name", hello.rig, rig.name),
@@ -43,10 +43,11 @@ def _safe_output(hello: Hello) -> str:
 
 
 def check_channels(channels: Sequence[Channel], rig: Rig) -> None:
-    """Compare the channels, sensors before actuators, with the rig's; raises DeviceMismatch at the first difference.
+    """Compare the channels, sensors before actuators, with the rig's.
 
-    Names, order, units, wrapping, safe values and resolutions (relative 1e-6) must be equal; the rig's actuator limits
-    may be tighter than the device's (to within half a count), never wider (LimitMismatch).
+    Names, order, units, wrapping, safe values (to within half a count) and resolutions (to within a relative 1e-6) must
+    be equal.  The rig's actuator limits may be tighter than the device's, but not wider by more than half a count
+    (LimitMismatch).  Raises DeviceMismatch at the first difference.
     """
     names = [c.name for c in channels]
     if names != [w.name for w in rig.channels]:

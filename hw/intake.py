@@ -12,18 +12,19 @@ from onrig.hw.messages import State, StateLayout, WireError
 _NUMBER_MASK: Final = 0xFFFF_FFFF
 _NUMBER_HALF: Final = 0x8000_0000
 MAX_TIME_US: Final = 2**53 - 1
-"""285 years: a later device time is corrupt, and would overflow 64 bits in ns."""
+"""285 years; a later device time is corrupt and would overflow 64 bits in ns."""
 
 Tap = Callable[[int, bytes], None]
-"""Callback for every frame on the wire: host time in ns, body (its first byte gives type and direction).
+"""Callback for every frame on the wire, with the host time in ns and the body, whose first byte gives type and
+direction.
 
-Called within the tick: it must be fast and must not raise.
+It is called within the tick, so it must be fast and must not raise.
 """
 
 
 @dataclass
 class LinkCounters(FrameCounters):
-    """Counters of the link since the session was created."""
+    """Link counters since the session was created."""
 
     states: int = 0
     """State frames accepted as new."""
@@ -42,7 +43,7 @@ class LinkCounters(FrameCounters):
     retries: int = 0
     """Requests repeated because no response arrived in time."""
     short_writes: int = 0
-    """Frames not sent, or not completely, because the port's buffer was full."""
+    """Frames not sent, or only partly sent, because the port's buffer was full."""
     reboots: int = 0
     """Hellos whose boot id differs from the connected device's."""
 
@@ -53,7 +54,7 @@ def is_before(number: int, other: int) -> bool:
 
 
 def frames_between(number: int, other: int) -> int:
-    """Number of frames from an older frame number to a newer one; numbers wrap from 2**32 - 1 to 1."""
+    """Return the number of frames from an older frame number to a newer one; numbers wrap from 2**32 - 1 to 1."""
     return ((number - other) & _NUMBER_MASK) - (number < other)
 
 
@@ -77,7 +78,7 @@ class StateIntake:
         self.restart()
 
     def restart(self) -> None:
-        """Discard all frames: the next may come from another device, or from the same one after a reboot."""
+        """Discard all frames: the next one may come from a different device, or from the same one after a reboot."""
         self.newest = None
         self.fault = 0
         self.last_frame: int | None = None
@@ -93,7 +94,7 @@ class StateIntake:
             self.newest = None
 
     def take(self, body: bytes, received_ns: int) -> None:
-        """Decode the body of a STATE frame and keep it if it is new; never raises."""
+        """Decode the body of a STATE frame and keep the state if it is new.  Never raises."""
         counters = self._counters
         if self._tap is not None:
             self._tap(received_ns, body)

@@ -28,27 +28,28 @@ class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
         raise NotImplementedError
 
     def open(self) -> Transport:
-        """Open the connection in bounded time; raises LinkError, which states what failed, where, and the remedy.
+        """Open the connection in bounded time.
 
-        The loop reads and writes the transport within its tick: waits must end at their deadline, accurate to
+        The loop reads and writes the transport within its tick, so waits must end at their deadline, accurate to
         microseconds if possible, and a write must never wait.  ``onrig.hw.transport.DescriptorTransport`` provides both
-        for a descriptor.
+        for a descriptor.  Raises LinkError, whose message states what failed, where, and the remedy.
         """
         raise NotImplementedError
 
     def with_address(self, address: str) -> Line:
-        """Return the connection to a device found at ``address``; this connection if its settings already contain an
-        address."""
+        """Return the connection to a device found at ``address``.
+
+        By default, return this connection, whose settings already contain an address.
+        """
         return self
 
     def duration_us(self, sizes: list[int]) -> float:
-        """Duration of frames of these sizes (bytes) on the wire; 0 if negligible."""
+        """Return the duration (us) of frames of these sizes (bytes) on the wire; 0 if negligible."""
         return 0.0
 
     @classmethod
     def find_addresses(cls) -> Iterator[str]:
-        """Addresses on this machine at which devices may be found, for ``onrig ports``; listing them opens none of
-        them."""
+        """Yield addresses on this machine at which devices may be found, for ``onrig ports``, without opening any."""
         return iter(())
 
 
@@ -71,5 +72,5 @@ class Serial(Line, frozen=True, forbid_unknown_fields=True, tag="serial"):
         return msgspec.structs.replace(self, path=address)
 
     def duration_us(self, sizes: list[int]) -> float:
-        """Duration with a start bit, eight data bits and a stop bit per byte."""
+        """Return the duration (us) with a start bit, eight data bits and a stop bit per byte."""
         return 1e6 * _BITS_PER_BYTE * sum(sizes) / self.baud

@@ -1,6 +1,6 @@
 """Messages of the wire protocol as plain values, and their byte layout (``hw/PROTOCOL.md`` is the reference).
 
-Little-endian, of fixed size for given numbers of sensors and actuators.  This module contains
+Messages are little-endian and have a fixed size for given numbers of sensors and actuators.  This module contains
 neither framing (``onrig.hw.framing``) nor I/O; the host's session, the twin and firmware tests share it.
 """
 
@@ -115,7 +115,7 @@ class Hello(NamedTuple):
     rig: str
     capabilities: int
     boot_id: int
-    """Different at each start of the device; a new value during a session means a reboot."""
+    """Number that differs at each start of the device; a new value during a session means a reboot."""
     period_min_us: int
     period_max_us: int
     lease_max: int
@@ -147,7 +147,7 @@ class State(NamedTuple):
     answers: int
     """Number of the frame answered by ``u_end``; 0 for the safe output."""
     tau_us: int
-    """Time in the period of the switch from ``u_start`` to ``u_end``; the period's length if there was none."""
+    """Time in the period at which the output switched from ``u_start`` to ``u_end``; the period's length otherwise."""
     sensors: tuple[int, ...]
     u_start: tuple[int, ...]
     u_end: tuple[int, ...]
@@ -160,9 +160,9 @@ _HALF_COUNT: Final = 0.5 + 1e-6
 
 
 def shows_safe(state: State, safe: Sequence[float]) -> bool:
-    """Whether a frame proves its device disarmed with its safe output in force, by both its status and its outputs.
+    """Whether a frame's status and outputs both prove that its device is disarmed with its safe output in force.
 
-    safe: (m,) safe values in counts, not necessarily integers.
+    ``safe``: (m,) safe values in counts, not necessarily integers.
     """
     return state.status & _ARMED_OR_SAFE == _SAFE and _equals_counts(state.u_end, safe)
 
@@ -170,8 +170,8 @@ def shows_safe(state: State, safe: Sequence[float]) -> bool:
 def contradicts_safe(state: State, previous: State | None, safe: Sequence[float]) -> bool:
     """Whether a frame's outputs contradict the safe output that this frame, or the ``previous`` one, reports.
 
-    A fault that latches at the sample makes the output safe from then on, so its frame may still report another value
-    in ``u_end``; the next frame starts at the safe output.  safe: as in ``shows_safe``.
+    A fault that latches at the sample makes the output safe from then on, so the frame of that sample may still report
+    a different value in ``u_end``; the next frame starts at the safe output.  ``safe``: as in ``shows_safe``.
     """
     if state.status & _SAFE_OR_FAULT == _SAFE and not _equals_counts(state.u_end, safe):
         return True
@@ -183,7 +183,7 @@ def _equals_counts(counts: Sequence[int], safe: Sequence[float]) -> bool:
 
 
 class Command(NamedTuple):
-    """A setpoint; the latest takes effect, and none is retried."""
+    """A setpoint; only the latest takes effect, and none is retried."""
 
     answers: int
     values: tuple[int, ...]
@@ -221,7 +221,7 @@ NEXT_FRAME_LAYOUT: Final = struct.Struct("<I")
 
 
 def fault_text(code: int) -> str:
-    """Name of a fault and its remedy; the number for an unknown code."""
+    """Return the name of a fault and its remedy, or the number if the code is unknown."""
     faults = {f.value: f for f in Fault}
     return f"{faults[code].name}: {FAULT_HINTS[faults[code]]}" if code in faults else f"code {code}"
 
@@ -235,7 +235,7 @@ def _text(raw: bytes) -> str:
 
 
 def encode_hello(hello: Hello) -> bytes:
-    """Encode a hello, type byte included."""
+    """Encode a hello, type byte included.  Raises WireError if the rig's name is too long."""
     name = hello.rig.encode()
     if len(name) > NAME_BYTES:
         raise WireError(f"rig name '{hello.rig}' is longer than {NAME_BYTES} bytes")
@@ -243,9 +243,9 @@ def encode_hello(hello: Hello) -> bytes:
 
 
 def decode_hello(body: bytes) -> Hello:
-    """Decode a hello from a frame body (type byte included); raises WireError if the length is wrong."""
+    """Decode a hello from a frame body (type byte included).  Raises WireError if the length is wrong."""
     if len(body) != 1 + HELLO_LAYOUT.size:
-        # A device of another version may use a different layout for the rest; its version must still be readable.
+        # A device with a different protocol version may lay out other fields differently; its version is still read.
         if len(body) >= 3:
             version = int.from_bytes(body[1:3], "little")
             if version != PROTOCOL_VERSION:
@@ -258,7 +258,7 @@ def decode_hello(body: bytes) -> Hello:
 
 
 def encode_channel(channel: Channel) -> bytes:
-    """Encode the payload of a DESCRIBE response; raises WireError if a name or unit does not fit."""
+    """Encode the payload of a DESCRIBE response.  Raises WireError if a name or unit does not fit."""
     name, unit = channel.name.encode(), channel.unit.encode()
     if len(name) > NAME_BYTES or len(unit) > UNIT_BYTES:
         raise WireError(f"'{channel.name}' or '{channel.unit}' is longer than {NAME_BYTES} or {UNIT_BYTES} bytes")
@@ -275,7 +275,7 @@ def encode_channel(channel: Channel) -> bytes:
 
 
 def decode_channel(payload: bytes) -> Channel:
-    """Decode the payload of a DESCRIBE response; raises WireError."""
+    """Decode the payload of a DESCRIBE response.  Raises WireError."""
     if len(payload) != CHANNEL_LAYOUT.size:
         raise WireError(f"channel description of {len(payload)} bytes, expected {CHANNEL_LAYOUT.size}")
     is_actuator, wrap, name, unit, resolution, low, high, safe = CHANNEL_LAYOUT.unpack(payload)
@@ -296,7 +296,7 @@ class StateLayout:
         return self._struct.pack(MessageType.STATE, *state[:7], *state.sensors, *state.u_start, *state.u_end)
 
     def decode(self, body: bytes) -> State:
-        """Decode a state frame from a frame body (type byte included); raises WireError if the length is wrong."""
+        """Decode a state frame from a frame body (type byte included).  Raises WireError if the length is wrong."""
         if len(body) != self.size:
             raise WireError(f"state frame of {len(body)} bytes, expected {self.size}")
         f = self._struct.unpack(body)
@@ -317,7 +317,7 @@ class CommandLayout:
         return self._struct.pack(_COMMAND, answers, *values)
 
     def decode(self, body: bytes) -> Command:
-        """Decode a command from a frame body (type byte included); raises WireError if the length is wrong."""
+        """Decode a command from a frame body (type byte included).  Raises WireError if the length is wrong."""
         if len(body) != self.size:
             raise WireError(f"command of {len(body)} bytes, expected {self.size}")
         f = self._struct.unpack(body)
@@ -330,7 +330,7 @@ def encode_request(request: Request) -> bytes:
 
 
 def decode_request(body: bytes) -> Request:
-    """Decode a request from a frame body (type byte included); raises WireError if it is too short."""
+    """Decode a request from a frame body (type byte included).  Raises WireError if it is too short."""
     if len(body) < 1 + REQUEST_HEAD.size:
         raise WireError(f"request of {len(body)} bytes")
     id_, op = REQUEST_HEAD.unpack_from(body, 1)
@@ -343,7 +343,7 @@ def encode_response(response: Response) -> bytes:
 
 
 def decode_response(body: bytes) -> Response:
-    """Decode a response from a frame body (type byte included); raises WireError if it is too short."""
+    """Decode a response from a frame body (type byte included).  Raises WireError if it is too short."""
     if len(body) < 1 + RESPONSE_HEAD.size:
         raise WireError(f"response of {len(body)} bytes")
     id_, op, result = RESPONSE_HEAD.unpack_from(body, 1)

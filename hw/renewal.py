@@ -1,6 +1,6 @@
 """Lease of a policy that a device evaluates itself (``hw/PROTOCOL.md`` §2.6): the message, and the host that sends it.
 
-The host neither computes commands nor checks them: no shield acts. The device's limits and its lease remain.
+The host neither computes nor checks commands, so no shield acts.  The device's limits and its lease still apply.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ POLICY_BYTES: Final = 8
 _LAYOUT: Final = struct.Struct(f"<BI{POLICY_BYTES}s")
 _SILENCE_TIMEOUT_NS: Final = 1_000_000_000
 _SILENCE_TIMEOUT_PERIODS: Final = 10
-"""The larger one applies, as for the frames of a run (``hw/PROTOCOL.md`` §6)."""
+"""The longer of the two timeouts applies, as it does to the frames of a run (``hw/PROTOCOL.md`` §6)."""
 _CONFIRM_TIMEOUT_NS: Final = 300_000_000
 _CONFIRM_TIMEOUT_PERIODS: Final = 3
 
@@ -38,17 +38,17 @@ class PolicyStopped(Exception):
 
 
 def policy_name(model: bytes) -> bytes:
-    """Name of a policy on a device: the first eight bytes of the SHA-256 of its ONNX file."""
+    """Return the name of a policy on a device: the first eight bytes of its ONNX file's SHA-256."""
     return hashlib.sha256(model).digest()[:POLICY_BYTES]
 
 
 def encode_renewal(renewal: Renewal) -> bytes:
-    """Encode a renewal, type byte included; raises ``struct.error`` if the frame number does not fit."""
+    """Encode a renewal, type byte included.  Raises ``struct.error`` if the frame number does not fit."""
     return _LAYOUT.pack(MessageType.RENEW, *renewal)
 
 
 def decode_renewal(body: bytes) -> Renewal:
-    """Decode a renewal from a frame body (type byte included); raises WireError if the length is wrong."""
+    """Decode a renewal from a frame body (type byte included).  Raises WireError if the length is wrong."""
     if len(body) != _LAYOUT.size:
         raise WireError(f"renewal of {len(body)} bytes, expected {_LAYOUT.size}")
     return Renewal(*_LAYOUT.unpack(body)[1:])
@@ -57,13 +57,13 @@ def decode_renewal(body: bytes) -> Renewal:
 def renew(session: DeviceSession, policy: bytes, period_us: int, clock: Clock) -> Iterator[State]:
     """Arm a configured device and let its built-in policy act: answer each frame with a renewal, and yield the frame.
 
-    When the caller stops iterating, the lease expires.  Raises PolicyStopped, and LinkError if no frame arrives for a
-    second and ten periods.
+    When the caller stops iterating, the lease expires.  Raises PolicyStopped if the policy stops, and LinkError if no
+    frame arrives for one second plus ten periods.
     """
     hello = session.hello
     if hello is None or not hello.capabilities & Capability.EVALUATES:
         raise PolicyStopped("the device has no built-in policy: build one in (hw/firmware/README.md)")
-    session.clear_fault()  # such as the lease of an earlier host
+    session.clear_fault()  # such as the expired lease of an earlier host
     session.arm()
     if hello.capabilities & Capability.RESET:
         session.reset(0)
@@ -93,7 +93,7 @@ def renew(session: DeviceSession, policy: bytes, period_us: int, clock: Clock) -
 
 
 def stop(session: DeviceSession, rig: Rig, period_us: int, clock: Clock) -> bool:
-    """Disarm; return whether a subsequent frame proves the safe output in force (``hw/PROTOCOL.md`` §2.4)."""
+    """Disarm the device; return whether a later frame proves its safe output in force (``hw/PROTOCOL.md`` §2.4)."""
     hello = session.hello
     scale = (hello.time_scale if hello is not None else 1.0) or 1.0
     session.disarm()

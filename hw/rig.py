@@ -34,7 +34,7 @@ class Sensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     resolution: Positive
     """SI units per count on the wire; must equal the device's resolution."""
     wrap: bool = False
-    """True for an angle: the host wraps it into [-pi, pi)."""
+    """Whether the sensor measures an angle, which the host wraps into [-pi, pi)."""
     low: Quantity | msgspec.UnsetType = msgspec.UNSET
     """Smallest readable value, below which the sensor saturates; default: the low of observations derived from it."""
     high: Quantity | msgspec.UnsetType = msgspec.UNSET
@@ -69,20 +69,20 @@ class Actuator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Observation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One component of the observation; [low, high] maps to [-1, 1], not clipped (as in de Bruin et al. 2018)."""
+    """One component of the observation; [low, high] maps to [-1, 1] without clipping (as in de Bruin et al. 2018)."""
 
     name: str
     """Name of the component, and by default also of its sensor."""
     unit: str
-    """SI."""
+    """SI unit."""
     low: Quantity
     """Value that is -1 when normalised."""
     high: Quantity
     """Value that is 1 when normalised."""
     sensor: str | None = None
-    """Sensor that measures it (default: the one with the same name)."""
+    """Sensor that measures this component (default: the one with the same name)."""
     derivative_of: str | None = None
-    """For a velocity without a sensor: the sensor whose difference quotient is used."""
+    """For a velocity without a sensor of its own: the sensor whose difference quotient estimates it."""
     cutoff_hz: NotNegative = 0.0
     """Cut-off frequency of the first-order low-pass on the difference quotient; 0: no filter."""
 
@@ -124,7 +124,7 @@ class Rig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Effect of the device's safe output while disarmed: actuators are driven to their safe values, or released (driver
     stages off: a motor coasts without braking).  The device must report the same."""
     previous_command: bool = False
-    """Append the command in force to the observation (for high rates, at which the delay matters)."""
+    """Whether to append the command in force to the observation (for high rates, at which the delay matters)."""
     cameras: tuple[Camera, ...] | msgspec.UnsetType = msgspec.UNSET
     """Cameras next to the device; a task selects their images in ``inputs``."""
 
@@ -182,7 +182,7 @@ def with_targets(rig: Rig, targets: tuple[Observation, ...]) -> Rig:
 
 
 def targets_of(rig: Rig) -> tuple[Observation, ...]:
-    """Targets of a rig, which are the last of its signals; empty for a plain `Rig`."""
+    """Return the targets of a rig, which come last among its signals; empty for a plain `Rig`."""
     return rig.targets if isinstance(rig, TrackingRig) else ()
 
 
@@ -214,7 +214,7 @@ def rig_problems(rig: Rig) -> list[tuple[str, str]]:
 
 
 def _name_problems(rig: Rig) -> Iterator[tuple[str, str]]:
-    """Problems with the rig's name and lease, missing channels and duplicate names."""
+    """Yield problems with the rig's name and lease, missing channels and duplicate names."""
     if not (0 < len(rig.name.encode()) <= NAME_BYTES):
         yield "name", f"must be 1 to {NAME_BYTES} bytes, to fit into the device's hello"
     elif not is_valid_name(rig.name):
@@ -235,7 +235,7 @@ def _channels(rig: Rig) -> dict[str, tuple[Sensor | Actuator, ...]]:
 
 
 def _channel_problems(rig: Rig) -> Iterator[tuple[str, str]]:
-    """Problems with names and units of the channels."""
+    """Yield problems with the channels' names and units."""
     for kind, devices in _channels(rig).items():
         for i, channel in enumerate(devices):
             for field, text, limit in (("name", channel.name, NAME_BYTES), ("unit", channel.unit, UNIT_BYTES)):
@@ -246,7 +246,7 @@ def _channel_problems(rig: Rig) -> Iterator[tuple[str, str]]:
 
 
 def _size_problems(rig: Rig) -> Iterator[tuple[str, str]]:
-    """Problems with the numbers of channels and observations."""
+    """Yield problems with the numbers of channels and observations."""
     if len(rig.sensors) + 2 * len(rig.actuators) > MAX_STATE_COUNTS:
         yield "", f"sensors plus twice the actuators must be at most {MAX_STATE_COUNTS}, to fit into a frame"
     if len(rig.observations) > MAX_OBSERVATIONS:
@@ -265,7 +265,7 @@ def _resolution_problems(rig: Rig) -> Iterator[tuple[str, str]]:
 
 
 def _actuator_problems(rig: Rig) -> Iterator[tuple[str, str]]:
-    """Problems with limits and safe outputs of the actuators."""
+    """Yield problems with the actuators' limits and safe values."""
     for i, a in enumerate(rig.actuators):
         if not (math.isfinite(a.low) and math.isfinite(a.high) and a.low < a.high):
             yield f"actuators[{i}]", f"needs low < high, got {a.low} and {a.high}"
@@ -278,7 +278,7 @@ def _actuator_problems(rig: Rig) -> Iterator[tuple[str, str]]:
 
 
 def _observation_problems(rig: Rig) -> Iterator[tuple[str, str]]:
-    """Problems with names, sources and limits of the observations."""
+    """Yield problems with the observations' names, sources and limits."""
     sensors = {s.name for s in rig.sensors}
     for i, o in enumerate(rig.observations):
         for field, text in (("name", o.name), ("unit", o.unit)):
@@ -296,7 +296,7 @@ def _observation_problems(rig: Rig) -> Iterator[tuple[str, str]]:
 
 
 def _camera_problems(rig: Rig) -> Iterator[tuple[str, str]]:
-    """Camera names that are invalid or used by a sensor, a signal or another camera."""
+    """Yield camera names that are invalid or already used by a sensor, a signal or another camera."""
     names = [s.name for s in rig.sensors] + [o.name for o in rig.signals]
     for i, camera in enumerate(cameras_of(rig)):
         if not _NAME.fullmatch(camera.name):
@@ -307,7 +307,7 @@ def _camera_problems(rig: Rig) -> Iterator[tuple[str, str]]:
 
 
 def _consistency_problems(rig: Rig) -> Iterator[tuple[str, str]]:
-    """Invalid sensor ranges, and observations that contradict their sensors; units are never converted."""
+    """Yield invalid sensor ranges, and observations that contradict their sensors; units are never converted."""
     for i, s in enumerate(rig.sensors):
         if s.wrap and not same_unit(s.unit, "rad"):
             yield f"sensors[{i}].unit", f"a wrapped angle must be in rad, got {s.unit!r}: remove wrap"

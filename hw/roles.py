@@ -39,8 +39,7 @@ def velocity_unit_problem(rig: Rig, name: str) -> str | None:
 
 
 def derivative_problem(rig: Rig, position: str, velocity: str) -> str | None:
-    """Return a message if the unit of a velocity does not match that of its position; None otherwise, or for an
-    unknown name."""
+    """Return a message if a velocity's unit does not match its position's; None otherwise, or for an unknown name."""
     p, v = observation_of(rig, position), observation_of(rig, velocity)
     if p is None or v is None or same_unit(v.unit, per_second(p.unit)):
         return None
@@ -57,7 +56,7 @@ def speed_problem(rig: Rig, name: str, speed: float) -> str | None:
 
 
 def magnet_problems(rig: Rig, position: str, magnets: Mapping[str, float]) -> Iterator[tuple[str, str]]:
-    """List (actuator, message) for magnets far from the track, which is the range of the observation ``position``."""
+    """Yield (actuator, message) for magnets far from the track, which is the measured range of ``position``."""
     o = observation_of(rig, position)
     if o is None:
         return
@@ -73,10 +72,10 @@ def magnet_problems(rig: Rig, position: str, magnets: Mapping[str, float]) -> It
 
 
 def velocity_lag_s(rig: Rig, name: str, period_s: float, gap_periods: int = 1) -> float:
-    """Delay (s) of an estimated velocity during constant acceleration; 0 for a measured observation.
+    """Return the delay (s) of an estimated velocity during constant acceleration; 0 for a measured observation.
 
-    It is half the time between two samples for the difference quotient, plus the delay of the discretised low-pass.
-    ``gap_periods``: periods between two samples, more than 1 if frames are lost.
+    The difference quotient delays by half the time between two samples, to which the discretised low-pass adds its
+    delay.  ``gap_periods``: number of periods between two samples, more than 1 if frames are lost.
     """
     o = observation_of(rig, name)
     if o is None or o.derivative_of is None:

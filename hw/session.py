@@ -1,7 +1,7 @@
 """Host-side session with one device (``hw/PROTOCOL.md``).
 
-Two channels share the link: requests, acknowledged and retried, for everything that must not be lost; states and
-commands, of which only the newest counts and none is sent twice.
+Two channels share the link.  Requests, for everything that must not be lost, are acknowledged and retried.  Of states
+and commands, only the newest counts, and none is sent twice.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RETRY_INTERVAL_S: Final = 0.1
 MAX_ATTEMPTS: Final = 10
 _FRAME_OVERHEAD_BYTES: Final = 7
 _MAX_DRAIN_READS: Final = 64
-"""Limit on reads when draining a port that is never silent; more than the kernel's serial buffers hold."""
+"""Limit on reads when draining a port that is never silent; together they exceed the kernel's serial buffers."""
 _HELLO_REQUEST: Final = encode_frame(bytes([MessageType.HELLO_REQUEST]))
 _STATE: Final = int(MessageType.STATE)
 
@@ -63,7 +63,7 @@ class RequestRefused(Exception):
 class DeviceSession:
     """Session with the device at the other end of a transport; single-threaded.
 
-    Every method raises LinkError once the link is closed; those that need an answer also raise it if none arrives.
+    Every method raises LinkError once the link is closed; methods that need an answer also raise it if none arrives.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class DeviceSession:
         self.channels: tuple[Channel, ...] = ()
         """Channels as described by the device: sensors, then actuators."""
         self.has_rebooted = False
-        """Whether the device has rebooted since `connect`: a later hello had another boot id."""
+        """Whether the device has rebooted since `connect`: a later hello had a different boot id."""
         self._transport = transport
         self._rig = rig
         self._now_ns = clock.monotonic_ns
@@ -115,12 +115,13 @@ class DeviceSession:
     def connect(self, timeout_s: float = 5.0) -> Hello:
         """Request a hello until one arrives, then read the channels and compare everything with the rig.
 
-        Raises DeviceMismatch (device of another rig, protocol version, unit, limit, ...) or LinkError (no device).
+        Raises DeviceMismatch if the device does not match (rig, protocol version, unit, limit, ...), and LinkError if
+        no device answers.
         """
         self._reader.reset()
         self.hello = None
         hello = self.fetch_hello(timeout_s)
-        self._intake.restart()  # frames before the hello may date from before a restart of the device
+        self._intake.restart()  # frames received before the hello may date from before a restart of the device
         check_hello(hello, self._rig)
         self.hello = hello
         self.has_rebooted = False
@@ -162,7 +163,7 @@ class DeviceSession:
         )
 
     def configure(self, period_us: int, lease_periods: int) -> None:
-        """Set period and lease; this disarms, restores the device's limits and starts the stream of state frames."""
+        """Set period and lease; the device also disarms, restores its limits and starts its stream of state frames."""
         hello = self._require_hello()
         detail = (
             f"period {period_us} us, lease {lease_periods} periods; the device allows "
@@ -180,11 +181,11 @@ class DeviceSession:
         self.request(Op.LIMITS, LIMITS_LAYOUT.pack(index, low, high), detail=detail)
 
     def arm(self) -> None:
-        """Arm, so that commands take effect; needs a configured device without a latched fault."""
+        """Arm the device, so that commands take effect; it must be configured and have no latched fault."""
         self.request(Op.ARM)
 
     def disarm(self) -> None:
-        """Disarm: set the outputs to their safe values at once and keep them there."""
+        """Disarm the device: it applies its safe output at once and keeps it in force."""
         self.request(Op.DISARM)
 
     def clear_fault(self) -> None:
@@ -194,7 +195,7 @@ class DeviceSession:
     def reset(self, seed: int) -> int:
         """Reset a twin's plant to its start state and return the number of its first frame; older frames are dropped.
 
-        Raises RequestRefused if the hello does not advertise it (a real rig has a reset controller instead).
+        Raises RequestRefused if the hello does not advertise RESET (a real rig has a reset controller instead).
         """
         if not self._require_hello().capabilities & Capability.RESET:
             raise RequestRefused(Op.RESET, Result.UNKNOWN_OP, "the device's hello does not advertise RESET")
@@ -210,7 +211,7 @@ class DeviceSession:
         self._write(_HELLO_REQUEST)
 
     def check_reboot(self, within_s: float = 0.2) -> bool:
-        """Request a hello; return whether it shows a reboot since `connect`.  Returns False if the link is closed."""
+        """Request a hello and return whether the device has rebooted since `connect`; a closed link raises no error."""
         deadline_ns = self._now_ns() + round(within_s * 1e9)
         try:
             self.request_hello()
@@ -251,8 +252,10 @@ class DeviceSession:
                 return state
 
     def send_command(self, answers: int, counts: tuple[int, ...]) -> None:
-        """Send one setpoint per actuator (int32 counts), once, in answer to a frame; raises ``struct.error`` if one
-        does not fit."""
+        """Send one setpoint per actuator (int32 counts), once, in answer to a frame.
+
+        Raises ``struct.error`` if a setpoint does not fit.
+        """
         body = self._command_layout.encode(answers, counts)
         self._write(encode_frame(body))
         if self._tap is not None:
@@ -274,7 +277,10 @@ class DeviceSession:
         self._transport.close()
 
     def fetch_hello(self, timeout_s: float) -> Hello:
-        """Request a hello until one arrives; it is not compared with the rig.  Raises LinkError on a timeout."""
+        """Request a hello until one arrives, and return it without comparing it with the rig.
+
+        Raises LinkError on a timeout.
+        """
         dropped = self.counters.bytes_dropped
         for _ in range(max(1, round(timeout_s / self._retry_s))):
             self._write(_HELLO_REQUEST)
@@ -297,8 +303,7 @@ class DeviceSession:
         return self.hello
 
     def _receive(self, deadline_ns: int) -> list[bytes] | None:
-        """Read once, buffer state frames and return the other frames' bodies; None if nothing arrived before the
-        deadline."""
+        """Read once, buffer state frames and return the other frames' bodies; None if nothing arrives in time."""
         timeout_ns = deadline_ns - self._now_ns()
         data = self._transport.read(timeout_ns) if timeout_ns > 0 else b""
         if not data:

@@ -16,7 +16,7 @@ from onrig.hw.transport import READ_BYTES, DescriptorTransport, LinkError, Trans
 
 _PortNumber = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 _DATAGRAM_BYTES: Final = 2048
-"""More than a device sends in one datagram; a longer one is truncated and fails its CRC."""
+"""Size of a read, more than a device sends in one datagram; a longer one would be truncated and fail its CRC."""
 _KEEPALIVE_PROBES: Final = 3
 _Addresses = list[tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]]]
 
@@ -34,7 +34,7 @@ class _NetworkLine(Line, frozen=True, forbid_unknown_fields=True):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def _connect(self, kind: socket.SocketKind, timeout_s: float) -> socket.socket:
-        """Connect within ``timeout_s``, name resolution included; raises LinkError."""
+        """Connect within ``timeout_s``, name resolution included.  Raises LinkError."""
         deadline_s, error = time.monotonic() + timeout_s, OSError(f"name not resolved within {timeout_s:g} s")
         for family, address in _resolve(self.host, self.port, kind, timeout_s, self.address):
             line = socket.socket(family, kind)
@@ -81,9 +81,10 @@ class Tcp(_NetworkLine, frozen=True, forbid_unknown_fields=True, tag="tcp"):
     connect_s: AboveZero = 2.0
     """Timeout for connecting, name resolution included."""
     no_delay: bool = True
-    """Send each command at once; false lets the kernel wait for a full segment."""
+    """Whether to send each command at once; false lets the kernel wait for a full segment."""
     keepalive_s: Annotated[float, msgspec.Meta(ge=0.0, le=32_767.0)] = 5.0
-    """Silence after which the kernel probes the device, which counts as lost after about as long again.  0: never."""
+    """Silence after which the kernel probes the device; after about as long again, the device counts as lost.  0: never
+    probe."""
 
     def open(self) -> Transport:
         line = self._connect(socket.SOCK_STREAM, self.connect_s)
@@ -106,7 +107,7 @@ class DatagramTransport(DescriptorTransport):
     arrived."""
 
     def read(self, timeout_ns: int) -> bytes:
-        """Read like ``Transport.read``; a refusal by the peer is a hang-up, an empty datagram is not."""
+        """Read like ``Transport.read``; a refusal by the peer counts as a hang-up, but an empty datagram does not."""
         if timeout_ns > 0:
             self._wait(timeout_ns)
         read = b""
@@ -121,13 +122,13 @@ class DatagramTransport(DescriptorTransport):
 
 
 class Udp(_NetworkLine, frozen=True, forbid_unknown_fields=True, tag="udp"):
-    """A device on a UDP port, which answers to the sender of the last datagram.
+    """A device on a UDP port, which answers the sender of the last datagram.
 
     A datagram holds complete frames.  The frames' numbers reveal lost, duplicated and reordered datagrams.
     """
 
     look_up_s: AboveZero = 2.0
-    """Timeout of the name resolution."""
+    """Timeout for name resolution."""
 
     def open(self) -> Transport:
         return DatagramTransport(self._connect(socket.SOCK_DGRAM, self.look_up_s).detach(), self.address)

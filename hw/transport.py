@@ -43,7 +43,8 @@ class Transport(Protocol):
     def read(self, timeout_ns: int) -> bytes:
         """Return the available bytes, at most READ_BYTES, waiting up to ``timeout_ns`` for the first.
 
-        Empty if nothing arrived in time.  Raises LineClosed if the other end is gone, LinkError if this end is closed.
+        The result is empty if nothing arrives in time.  Raises LineClosed if the other end is gone, LinkError if this
+        end is closed.
         """
 
     def write(self, data: bytes) -> int:
@@ -57,9 +58,10 @@ class Transport(Protocol):
 
 
 def wait_readable(poll: select.poll, fd: int, timeout_ns: int) -> None:
-    """Wait until ``fd``, which is registered with ``poll``, is readable, for at most ``timeout_ns``.
+    """Wait at most ``timeout_ns`` until ``fd``, which is registered with ``poll``, is readable.
 
-    poll rounds up to milliseconds, one period at 1 kHz; select is accurate to microseconds.
+    poll rounds up to milliseconds, which is one period at 1 kHz, so select, which is accurate to microseconds, waits
+    for the remainder.
     """
     whole_ms, rest_ns = divmod(max(timeout_ns, 0), _NS_PER_MS)
     if whole_ms and poll.poll(whole_ms):
@@ -87,8 +89,10 @@ class DescriptorTransport:
         return self._fd
 
     def read(self, timeout_ns: int) -> bytes:
-        """Return available bytes, waiting up to ``timeout_ns`` for the first; raises the errors of
-        ``Transport.read``."""
+        """Return the available bytes, waiting up to ``timeout_ns`` for the first.
+
+        Raises the same errors as ``Transport.read``.
+        """
         if timeout_ns > 0:
             self._wait(timeout_ns)
         try:
@@ -102,7 +106,7 @@ class DescriptorTransport:
         return data
 
     def write(self, data: bytes) -> int:
-        """Send without waiting; return the number of bytes accepted; raises the errors of ``Transport.read``."""
+        """Send without waiting and return the number of bytes accepted.  Raises the errors of ``Transport.read``."""
         try:
             return os.write(self._fd, data)
         except BlockingIOError:
@@ -183,11 +187,12 @@ class LoopbackTransport:
 def open_port(path: str, baud_rate: int = DEFAULT_BAUD_RATE) -> DescriptorTransport:
     """Open a serial port or the slave side of a pty (raw, exclusive, low latency if supported), or a socket.
 
-    Raises LinkError: no such port, no permission, in use, not a serial port, or an unsupported baud rate.
+    Raises LinkError if the port does not exist, is not accessible, is in use, is not a serial port, or does not support
+    the baud rate.
     """
     if _is_socket(path):
         return _open_socket(path)
-    import termios  # imported here: a configuration can be checked on systems without termios
+    import termios  # imported here, so that a configuration can be checked on systems without termios
 
     import serial
 
@@ -200,7 +205,7 @@ def open_port(path: str, baud_rate: int = DEFAULT_BAUD_RATE) -> DescriptorTransp
         # Ptys and some USB drivers lack this mode; `onrig doctor` reports the remaining delay.
         with contextlib.suppress(ValueError, OSError, NotImplementedError):
             port.set_low_latency_mode(True)
-        # The duplicate keeps the file open (with lock, settings and DTR) when pyserial closes its own.
+        # The duplicate keeps the file open (with lock, settings and DTR) when pyserial closes its own descriptor.
         fd = os.dup(port.fileno())
     try:
         _complete_raw_mode(fd)

@@ -30,7 +30,7 @@ _TIME_UNITS: Final = ("s", "ms", "us", "µs", "min", "h")
 
 @lru_cache(maxsize=256)
 def parse_unit(unit: str) -> Powers:
-    """Parse a unit: factors of symbols with integer powers, divided by the factor or bracket after each ``/``."""
+    """Parse a unit: a product of symbols with integer powers, divided by the factor or bracket after each ``/``."""
     exponents: dict[str, int] = {}
     signs, is_divisor, index = [1], False, 0
     while index < len(unit):
@@ -62,10 +62,10 @@ def same_unit(first: str, second: str) -> bool:
 
 
 def per_second(unit: str) -> str:
-    """Unit of a quantity's rate of change."""
+    """Return the unit of a quantity's rate of change."""
     return f"{unit}/s" if unit else "1/s"
 
 
 def is_rate(unit: str) -> bool:
-    """Whether a unit is that of a velocity: a quantity per time."""
+    """Whether a unit is a unit of velocity, that is, of a quantity per time."""
     return any(parse_unit(unit).get(time_unit) == -1 for time_unit in _TIME_UNITS)

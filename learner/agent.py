@@ -47,10 +47,10 @@ MAX_CHUNK_EXPERIENCES: Final = 65_536
 
 
 def read_networks(path: Path, algorithm: str = "") -> dict[str, NDArray[np.generic]]:
-    """Read the arrays of networks and optimisers from a networks file or from a learner's saved state.
+    """Read the network and optimiser arrays from a networks file or from a learner's saved state.
 
-    ``algorithm``: restricts the result to the arrays of this algorithm; empty: all arrays.  Raises OSError, and
-    ValueError if the file is of another kind.
+    Unless ``algorithm`` is empty, only that algorithm's arrays are returned.  Raises OSError, or ValueError if the file
+    is of a different kind.
     """
     try:
         with open_file(path, None) as file, np.load(file, allow_pickle=False) as archive:
@@ -60,7 +60,7 @@ def read_networks(path: Path, algorithm: str = "") -> dict[str, NDArray[np.gener
 
 
 class ReplayedChunk(NamedTuple):
-    """Replayed experiences, in order, with the signals of their updates."""
+    """Replayed experiences, in order, with the feedback signals from their updates."""
 
     slots: Slots
     generations: NDArray[np.uint32]
@@ -69,7 +69,7 @@ class ReplayedChunk(NamedTuple):
 
 
 class Agent:
-    """One trial of the algorithm on a mirror of the rig's memory."""
+    """A single trial of the algorithm, which learns from a mirror of the rig's memory."""
 
     def __init__(self, config: RunConfig, settings: LearnerSettings, mirror: Mirror) -> None:
         self._config, self._settings, self._mirror = config, settings, mirror
@@ -93,10 +93,11 @@ class Agent:
         self._memory = b""
         """Id of the memory that the sampler's state refers to."""
         self.sampler_was_reset = False
-        """Whether the sampler's state was reset because it belonged to another memory."""
+        """Whether the sampler's state was reset because it belonged to a different memory."""
         required_signals = parse_strategy(config.selection.strategy).keeper.required_signals | {Signal.TD_ERROR}
         self.feedback: Final = {kind: signal for kind, signal in FEEDBACK.items() if signal in required_signals}
-        """Signals sent to the rig: the TD error, for display, and those that the retention strategy requires."""
+        """Feedback signals sent to the rig: the TD error (for display) and the signals that the retention strategy
+        requires."""
         self.newest_policy_id = 0
         """Id of the newest policy that the rig admitted."""
         self.updates_when_offered = 0
@@ -106,8 +107,8 @@ class Agent:
         self.last_completed_episode = 0
         """Last training episode whose updates are complete."""
         self._updates_before_run = 0
-        """Number of updates before the run's first episode: those that trained the initial networks, and those on
-        seeded experiences."""
+        """Number of updates made before the run's first episode, to train the initial networks or on seeded
+        experiences."""
 
     @property
     def updates(self) -> int:
@@ -134,13 +135,14 @@ class Agent:
         )
 
     def _reset_sampler(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Reset the per-experience notes, which refer to another memory; keep the sampler's learned parameters."""
+        """Clear the per-experience notes and rebuild the sampler for a different memory, but keep what the sampler has
+        learned."""
         if self._notes is not None:
             self._notes.clear()
         self._sampler, self._n_seen_writes = self._build_sampler(), 0
         learned_state = {name: state[name] for name in self._sampler.learned_state() if name in state}
         if learned_state:
-            with contextlib.suppress(ValueError):  # the saved networks have another size
+            with contextlib.suppress(ValueError):  # the saved networks have a different size
                 self._sampler.restore(self._sampler.state() | learned_state)
         self.sampler_was_reset = True
 
@@ -171,10 +173,10 @@ class Agent:
         )
 
     def attach_memory(self, memory: bytes, lineage: Mapping[bytes, int]) -> None:
-        """Set the id of the rig's memory, and the number of writes that it shares with each earlier memory
-        (``lineage``).
+        """Record the id of the rig's memory, and bring the sampler and the on-policy batches into line with it.
 
-        The sampler is reset if it has been notified of writes that this memory lacks, or may lack.
+        ``lineage`` gives the number of writes that this memory shares with each earlier one.  The sampler is reset if
+        it has been notified of writes that this memory lacks or may lack.
         """
         n_inserted = self._mirror.storage.inserted
         n_shared = n_inserted if memory == self._memory else lineage.get(self._memory, 0)
@@ -198,12 +200,15 @@ class Agent:
         self._n_seen_writes = self._mirror.storage.inserted
 
     def begin_episode(self, episode: int, episode_return: float = math.nan) -> None:
-        """Begin the updates after a training episode; ``episode_return``: undiscounted, raw units, NaN if unknown."""
+        """Begin the updates that follow a training episode.
+
+        ``episode_return``: the episode's undiscounted return in raw units; NaN if unknown.
+        """
         self._sampler.on_episode_end(episode_return)
         self._sampler.begin_episode(episode)
 
     def learn(self, updates: int) -> Iterator[ReplayedChunk]:
-        """Run ``updates`` batch updates in chunks; yields the replayed experiences of each chunk."""
+        """Run ``updates`` batch updates in chunks, and yield the replayed experiences of each chunk."""
         max_updates_per_draw = min(_UPDATES_PER_DRAW, max(1, MAX_CHUNK_EXPERIENCES // self._settings.batch))
         updates_per_draw = 1 if self._sampler.required_signals else max_updates_per_draw
         while updates > 0:
@@ -218,7 +223,7 @@ class Agent:
             yield ReplayedChunk(slots, generations, values)
 
     def learn_from_batches(self, heartbeat: Callable[[], object]) -> None:
-        """Learn from complete batches; calls ``heartbeat`` at intervals."""
+        """Learn from the complete batches, calling ``heartbeat`` at intervals."""
         algorithm = cast(OnPolicy, self._algorithm)
         for batch, first_slot in self.batches.take_complete():
             remaining_fraction = 1.0 - float(self._age(np.array([first_slot]))[0])
@@ -243,7 +248,7 @@ class Agent:
         return self._exportable.policy_graph(0, contract)
 
     def save(self, path: Path, run: str = "") -> None:
-        """Save everything needed to resume learning (except the mirror, which the rig owns), atomically and durably.
+        """Atomically and durably save everything needed to resume learning, except the memory, which the rig owns.
 
         ``run``: identity of the rig's run.
         """
@@ -270,7 +275,7 @@ class Agent:
         replace_own_file(path, archive.getbuffer(), durable=True)
 
     def load_initial(self, path: Path) -> None:
-        """Start from the networks and optimisers of another run; raises OSError, and ValueError if they do not fit."""
+        """Start from the networks and optimisers of another run; raise OSError, or ValueError if they do not fit."""
         try:
             self._algorithm.restore(sub_state(read_networks(path), self._prefix))
             self.mark_run_start()
@@ -282,7 +287,7 @@ class Agent:
         self._updates_before_run = self._algorithm.updates
 
     def restore(self, path: Path) -> bool:
-        """Restore a saved state; returns False, and changes nothing, if it is missing or does not fit.
+        """Restore a saved state; return False and change nothing if it is missing or does not fit.
 
         If only the sampler's part does not fit, for example because the memory has grown, the sampler is reset
         (``sampler_was_reset``).
@@ -316,7 +321,7 @@ class Agent:
         return True
 
     def _restore_networks(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore the algorithm and its batches; raises KeyError or ValueError, and changes nothing, if one does not
+        """Restore the algorithm and its batches; raise KeyError or ValueError, and change nothing, if either does not
         fit."""
         previous = self._algorithm.state()
         try:

@@ -1,7 +1,7 @@
-"""Description of an algorithm, which is also the type of its section: settings, requirements, checks, memory.
+"""Base class for the description of an algorithm: its settings, requirements, checks and memory use.
 
-It is registered under the algorithm's name (``onrig.runtime.registry``); the algorithm's own module is imported only to
-build it.
+The description is also the type of the algorithm's configuration section.  It is registered under the algorithm's name
+(``onrig.runtime.registry``); the module that implements the algorithm is imported only to build it.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class Image(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def packed_values(self) -> int:
-        """Number of observations that hold the pixels of all frames on a rig."""
+        """Number of observations that the pixels of all frames take up on a rig."""
         return self.frames * values_per_image(math.prod(self.size))
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """List filters that exceed their inputs, as (path in the section, message)."""
+        """List filters that are larger than their inputs, as (path in the section, message)."""
         rows, columns = self.size
         for i, layer in enumerate(self.convolutions):
             if layer.side > min(rows, columns):
@@ -63,9 +63,9 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Description of an algorithm; a subclass adds the settings as fields."""
 
     home: ClassVar[str]
-    """Module and class, for example ``onrig.learner.algorithms.sac:Sac``."""
+    """Module and class of the algorithm, for example ``onrig.learner.algorithms.sac:Sac``."""
     on_rig: ClassVar[bool] = True
-    """Whether a rig can run the algorithm's policies; trials on simulated plants run those of every algorithm."""
+    """Whether a rig can run the algorithm's policies; trials on simulated plants can run every algorithm's policies."""
     stochastic: ClassVar[bool] = False
     """Whether policies are stochastic, so that they explore without added noise."""
     noisy_weights: ClassVar[bool] = False
@@ -80,25 +80,26 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def window(self) -> int:
-        """Number of consecutive steps used to learn from a drawn experience, which is the last of them; 1 for
-        policies without memory."""
+        """Number of consecutive steps, ending with the drawn experience, that an update learns from; 1 for policies
+        without memory."""
         return 1
 
     home_under_refer: ClassVar[str] = ""
-    """Module and class of the variant with ReF-ER; empty if the algorithm has none."""
+    """Module and class of the algorithm's variant with ReF-ER; empty if it has none."""
     limits_policy_steps: ClassVar[bool] = False
     """Whether the algorithm itself limits the size of policy updates; ReF-ER then requires ``rules: none``."""
     needs_episodes: ClassVar[bool] = False
     """Whether the algorithm learns from sequences of experiences along stored episodes."""
     bit_identical_trials: ClassVar[bool] = True
-    """Whether a trial gives bit-identical results alone and among other trials; if not, ``onrig check`` accepts a
-    relative difference of 1e-3."""
+    """Whether a trial gives bit-identical results when it runs alone and when it runs with other trials; if not,
+    ``onrig check`` accepts a relative difference of 1e-3."""
     provides_targets: ClassVar[bool] = False
     """Whether the ``Signals`` of updates contain targets, which some samplers require."""
 
     @property
     def note_bytes(self) -> float:
-        """Bytes of notes per experience, excluding those of ReF-ER (``ReferSettings``)."""
+        """Number of bytes that the algorithm's notes take per experience, excluding ReF-ER's notes
+        (``ReferSettings``)."""
         return 0.0
 
     @property
@@ -113,16 +114,16 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def parallel(self) -> int:
-        """Number of parallel actors of a trial."""
+        """Number of parallel actors in a trial."""
         return 1
 
     @property
     def replays(self) -> int:
-        """Mean number of updates per experience of an on-policy algorithm."""
+        """Mean number of updates in which an on-policy algorithm uses an experience."""
         return 1
 
     def home_of(self, *, with_refer: bool) -> str:
-        """Module and class for these settings, with or without ReF-ER."""
+        """Return the module and class for these settings, with or without ReF-ER."""
         return self.home_under_refer if with_refer else self.home
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -134,10 +135,10 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return iter(())
 
     def run_problems(self, name: str, run: RunConfig, capacity: int) -> Iterator[tuple[str, str]]:
-        """List settings of a run on a rig that prevent the algorithm ``name`` from learning, as (path in the run,
-        message).
+        """List the settings of a run on a rig that prevent the algorithm ``name`` from learning, as
+        (path in the run, message).
 
-        ``capacity``: number of experiences in the memory; 0 if the configured one is invalid.
+        ``capacity``: number of experiences that the memory holds; 0 if the configured capacity is invalid.
         """
         return iter(())
 
@@ -149,13 +150,13 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def image(self) -> Image | None:
-        """Format of image observations; None for vectors, and for algorithms without the setting ``images``."""
+        """Format of image observations; None for vectors, and for algorithms that have no ``images`` setting."""
         images = getattr(self, "images", None)
         return images if isinstance(images, Image) else None
 
     @property
     def supports_images(self) -> bool:
-        """Whether the algorithm has the setting ``images``."""
+        """Whether the algorithm has an ``images`` setting."""
         return "images" in self.__struct_fields__
 
     @property
@@ -165,17 +166,18 @@ class AlgorithmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def algorithm_names() -> tuple[str, ...]:
-    """Names of all algorithms."""
+    """Return the names of all algorithms."""
     return registry.names(registry.ALGORITHMS)
 
 
 def default_section(name: str) -> AlgorithmConfig:
-    """Return an algorithm's section with its defaults; raises KeyError for an unknown name."""
+    """Return an algorithm's section with its default settings; raise KeyError for an unknown name."""
     section: Callable[[], AlgorithmConfig] = registry.load(registry.ALGORITHMS, name)
     return section()
 
 
 def format_algorithm_names(condition: Callable[[AlgorithmConfig], bool]) -> str:
-    """List the names of the algorithms whose sections satisfy a condition, for a message."""
+    """Return the names of the algorithms whose sections satisfy a condition, separated by commas for use in a
+    message."""
     sections: dict[str, Callable[[], AlgorithmConfig]] = registry.load_available(registry.ALGORITHMS)
     return ", ".join(name for name, section in sections.items() if condition(section()))

@@ -1,4 +1,4 @@
-"""Conformance check of an algorithm: every call that a run makes, on random data."""
+"""Conformance check of an algorithm, which makes every call that a run makes, on random data."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from onrig.runtime.run_config import RunConfig
 
 _N_STATES: Final = 5
 _TOLERANCE: Final = 1e-3
-"""Maximum difference between a trial's results alone and among other trials, relative to the largest value, unless the
-algorithm promises bit-identical results."""
+"""Maximum difference, relative to the largest value, between a trial's results when it runs alone and when it runs with
+other trials; algorithms that promise bit-identical results are allowed none."""
 
 
 def _rng(seed: int) -> np.random.Generator:
@@ -37,7 +37,7 @@ def _rng(seed: int) -> np.random.Generator:
 
 
 def algorithm_problems(config: RunConfig, settings: LearnerSettings) -> Iterator[str]:
-    """List an algorithm's defects: in its actions, signals, trials and restored state."""
+    """List defects in an algorithm's actions, its signals, the independence of its trials, and its restored state."""
     n, m = len(config.signals), len(config.rig.actuators)
     states = _rng(8).uniform(-1.0, 1.0, (2, _N_STATES, n))
 
@@ -115,14 +115,15 @@ def _signals_problem(signals: Signals, settings: LearnerSettings) -> str | None:
 
 
 def _arrays_agree(a: NDArray[Any], b: NDArray[Any], is_exact: bool) -> bool:
-    """Whether two arrays agree, bit for bit or approximately."""
+    """Return whether two arrays agree, bit for bit or approximately."""
     if is_exact:
         return np.array_equal(a, b)
     return a.shape == b.shape and bool(np.all(np.abs(a - b) <= _TOLERANCE * np.max(np.abs(b), initial=0.0)))
 
 
 def _signals_agree(a: Signals, b: Signals, trial: int | None = None, is_exact: bool = True) -> bool:
-    """Whether two sets of signals agree, bit for bit or approximately; ``b`` may contain a single trial."""
+    """Return whether two sets of signals agree, bit for bit or approximately; if ``trial`` is given, ``b`` holds only
+    that trial."""
     signal_pairs = [
         (x if trial is None or x is None else x[:, trial : trial + 1], y) for x, y in zip(a, b, strict=True)
     ]
@@ -138,7 +139,7 @@ def _train_on_minibatches(algorithm: Algorithm, settings: LearnerSettings, n: in
 
 
 def _gather(rows: Sequence[Minibatches], slots: NDArray[np.int64]) -> Minibatches:
-    """Return the experiences in slots (S, n), from the rows of each trial."""
+    """Gather the experiences in slots (S, n) from each trial's rows."""
 
     def stack(name: str, *trial_rows: Minibatches | Behaviour | Window) -> Any:
         return np.stack(
@@ -177,7 +178,7 @@ def minibatches(
     settings: LearnerSettings,
     trials: slice | None = None,
 ) -> Minibatches:
-    """Random experiences with fields of shape (*shape, ...); ``trials`` selects along the second axis."""
+    """Return random experiences with fields of shape (*shape, ...), restricted to ``trials`` along the second axis."""
     algorithm_config, B = settings.algorithm_config, shape[-1]
 
     def select(array: NDArray[Any]) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Sections of algorithms that learn from single experiences: DDPG, DQN, TD3, Rainbow."""
+"""Configuration sections of the algorithms that replay individual experiences: DDPG, DQN, TD3, Rainbow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onrig.learner.algorithm_config import AlgorithmConfig, Batch, Fraction, Hid
 
 
 class NetworkSize(NamedTuple):
-    """Units of the hidden layers of actor and critic."""
+    """Number of units in each hidden layer of the actor and of the critic."""
 
     actor: tuple[int, ...]
     critic: tuple[int, ...]
@@ -25,23 +25,24 @@ NETWORK_SIZES: Final[dict[str, NetworkSize]] = {
     "ddpg_original": NetworkSize(actor=(400, 300), critic=(400, 300)),
     "medium": NetworkSize(actor=(128, 128), critic=(128, 128)),
 }
-"""Named sizes: those of Table 8 of de Bruin et al. 2018, and that of Novati and Koumoutsakos 2019."""
+"""Network sizes by name: the first two are from Table 8 of de Bruin et al. 2018, ``medium`` is from Novati and
+Koumoutsakos 2019."""
 
 
 class DdpgConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
-    """DDPG of de Bruin et al. 2018; the defaults are those of the pendulum in that paper."""
+    """DDPG as in de Bruin et al. 2018; the defaults are the paper's settings for the pendulum."""
 
     home = "onrig.learner.algorithms.ddpg:Ddpg"
     home_under_refer = "onrig.learner.algorithms.refer_ddpg:ReferDdpg"
     provides_targets = True
     network: Literal["small", "ddpg_original", "medium"] = "small"
-    """Network size: one of Table 8, or 128-128 (Novati and Koumoutsakos 2019)."""
+    """Network size: one from Table 8, or ``medium``, 128-128 (Novati and Koumoutsakos 2019)."""
     batch: Batch = 16
     """Number of experiences in a minibatch."""
     gamma: Fraction = 0.95
     """Discount factor of the return."""
     tau: Rate = 1e-2
-    """Step size of the target networks; the paper does not state it."""
+    """Step size of the target networks, which the paper does not state."""
     actor_lr: Positive = 1e-4
     """Adam's learning rate for the actor."""
     critic_lr: Positive = 1e-3
@@ -51,9 +52,9 @@ class DdpgConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     decay: Literal["decoupled", "coupled"] = "decoupled"
     """Kind of weight decay: the paper's L2 penalty is ``coupled``, which prevents learning at these reward scales."""
     beta1: Fraction = 0.9
-    """Adam's decay rate of the mean gradient."""
+    """Adam's decay rate for the mean gradient."""
     beta2: Fraction = 0.999
-    """Adam's decay rate of the mean squared gradient."""
+    """Adam's decay rate for the mean squared gradient."""
     adam_eps: Positive = 1e-8
     """Adam's epsilon."""
     reward_scale: Positive = 1e-3
@@ -61,13 +62,14 @@ class DdpgConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
 
 
 class DqnConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
-    """DQN of de Bruin et al. 2018 (§6.3, App. B); unstated parameters as for its DDPG critic."""
+    """DQN as in de Bruin et al. 2018 (§6.3, App. B); parameters that the paper does not state are those of its DDPG
+    critic."""
 
     home = "onrig.learner.algorithms.dqn:Dqn"
     provides_targets = True
     single_action = True
     network: Literal["small", "ddpg_original"] = "small"
-    """Hidden layers, as in the critic of this size (Table 8): 50-50-20 or 400-300."""
+    """Hidden layers, the same as in the DDPG critic of this size (Table 8): 50-50-20 or 400-300."""
     levels: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 15
     """Number of discrete actions, uniform on [-1, 1] (§6.3)."""
     batch: Batch = 16
@@ -75,7 +77,7 @@ class DqnConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     gamma: Fraction = 0.95
     """Discount factor of the return."""
     target_every: Annotated[int, msgspec.Meta(ge=1)] = 200
-    """Number of updates between copies of the network to its target."""
+    """Number of updates after which the network is copied to its target."""
     lr: Positive = 1e-3
     """Adam's learning rate."""
     weight_decay: NotNegative = 5e-3
@@ -83,16 +85,16 @@ class DqnConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     decay: Literal["decoupled", "coupled"] = "decoupled"
     """Kind of weight decay, as for ``DdpgConfig`` (docs/methods.md)."""
     beta1: Fraction = 0.9
-    """Adam's decay rate of the mean gradient."""
+    """Adam's decay rate for the mean gradient."""
     beta2: Fraction = 0.999
-    """Adam's decay rate of the mean squared gradient."""
+    """Adam's decay rate for the mean squared gradient."""
     adam_eps: Positive = 1e-8
     """Adam's epsilon."""
     reward_scale: Positive = 1e-3
     """Factor applied to rewards before learning (docs/methods.md, "Reward scale")."""
     epsilon: tuple[tuple[NotNegative, Share], ...] = ((1.0, 0.7), (500.0, 0.01))
-    """Schedule of epsilon: points (episode, probability of a uniformly random action), interpolated linearly, constant
-    outside (App. B; ``onrig.runtime.explore.schedule.interpolate``)."""
+    """Schedule of epsilon, given as points (episode, probability of a uniformly random action); it is linear between
+    the points and constant beyond them (App. B; ``onrig.runtime.explore.schedule.interpolate``)."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """List problems of the epsilon schedule."""
@@ -103,18 +105,18 @@ class DqnConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
                 yield f"epsilon[{i}]", f"episodes must increase, got {next_point[0]:g}"
 
     def rig_problems(self) -> Iterator[tuple[str, str]]:
-        """Report an epsilon schedule: on a rig, the exploration's amplitude replaces it."""
+        """Report an epsilon schedule, because the exploration's amplitude takes its place on a rig."""
         if self.epsilon != DqnConfig().epsilon:
             yield "epsilon", "only trials use epsilon: on a rig, set the exploration's amplitude"
 
 
 class Td3Config(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
-    """TD3; the defaults are those of Fujimoto et al. 2018 except for sizes, batch and reward scale."""
+    """TD3; the defaults are those of Fujimoto et al. 2018 except for layer sizes, batch and reward scale."""
 
     home = "onrig.learner.algorithms.td3:Td3"
     provides_targets = True
     hidden: Hidden = (256, 256)
-    """Number of units in the hidden layers of the actor and of each critic."""
+    """Number of units in each hidden layer of the actor and of each critic."""
     batch: Batch = 256
     """Number of experiences in a minibatch."""
     gamma: Fraction = 0.99
@@ -124,9 +126,9 @@ class Td3Config(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     lr: Positive = 1e-3
     """Learning rate of actor and critics."""
     delay: Annotated[int, msgspec.Meta(ge=1)] = 2
-    """Critic updates per actor update."""
+    """Number of critic updates per actor update."""
     targets: Literal["every", "delayed"] = "delayed"
-    """Whether targets are updated after every critic update, or only with the actor."""
+    """When target networks are updated: after every critic update, or only together with the actor."""
     target_noise: NotNegative = 0.2
     """Standard deviation of the smoothing noise on the target policy's action."""
     noise_clip: NotNegative = 0.5
@@ -134,10 +136,10 @@ class Td3Config(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     reward_scale: Positive = 1e-3
     """Factor applied to rewards before learning (docs/methods.md, "Reward scale")."""
     images: Image | UnsetType = UNSET
-    """Image observations instead of vectors; on a rig, those of the cameras."""
+    """Image observations instead of vectors; on a rig, the cameras' images."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """List layers that do not fit an image."""
+        """List layers that do not fit the image."""
         if self.image is not None:
             yield from ((f"images.{path}", message) for path, message in self.image.problems())
 
@@ -150,7 +152,8 @@ class RainbowConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     noisy_weights = True
     single_action = True
     hidden: Hidden = (128, 128)
-    """Number of units in each shared hidden layer; the last entry is the size of each of the two noisy streams."""
+    """Number of units in each hidden layer; all layers are shared except the last, which each of the two noisy streams
+    has for itself."""
     levels: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 15
     """Number of discrete actions, uniform on [-1, 1]."""
     atoms: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 51
@@ -158,26 +161,26 @@ class RainbowConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     returns: tuple[float, float] = (-10.0, 10.0)
     """Lowest and highest atom, in units of the scaled reward."""
     n_steps: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 20
-    """Number of rewards in a return before bootstrapping."""
+    """Number of rewards summed in a return before it is bootstrapped."""
     batch: Batch = 32
     """Number of experiences in a minibatch."""
     gamma: Fraction = 0.99
     """Discount factor of the return."""
     target_every: Annotated[int, msgspec.Meta(ge=1)] = 2000
-    """Number of updates between copies of the network to its target."""
+    """Number of updates after which the network is copied to its target."""
     lr: Positive = 1e-4
     """Adam's learning rate."""
     adam_eps: Positive = 1.5e-4
     """Adam's epsilon."""
     max_norm: Positive = 10.0
-    """Maximum norm of a gradient, beyond which it is clipped."""
+    """Maximum norm of a gradient; larger gradients are scaled down to it."""
     sigma: Positive = 0.1
-    """Initial scale of the weight noise, divided by the square root of the number of inputs of the layer."""
+    """Initial scale of the weight noise, which is divided by the square root of the layer's number of inputs."""
     reward_scale: Positive = 1e-3
     """Factor applied to rewards before learning (docs/methods.md, "Reward scale")."""
     images: Image | None = None
-    """Image observations instead of vectors; on a rig, those of the cameras (van Hasselt et al. 2019: convolutions
-    [32, 5, 5] and [64, 5, 5])."""
+    """Image observations instead of vectors; on a rig, the cameras' images (van Hasselt et al. 2019: convolutions [32,
+    5, 5] and [64, 5, 5])."""
 
     @property
     def successors(self) -> int:
@@ -185,7 +188,7 @@ class RainbowConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
         return self.n_steps
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """List atom bounds that are in the wrong order, and layers that do not fit an image."""
+        """List atom bounds that are in the wrong order, and layers that do not fit the image."""
         if self.returns[0] >= self.returns[1]:
             yield "returns", "expected [low, high], got {:g} and {:g}".format(*self.returns)
         if self.images is not None:

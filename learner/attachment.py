@@ -1,4 +1,4 @@
-"""A learner's session with a rig: survives reconnects, mirrors the memory, and may offer policies."""
+"""A learner's session with a rig, which survives reconnects, mirrors the memory and may offer policies."""
 
 from __future__ import annotations
 
@@ -46,21 +46,21 @@ from onrig.runtime.tracking import tracking_rig
 
 Role = Literal["push", "watch"]
 _RETRY_DELAY_S: Final = 1.0
-"""Delay before repeating an offer rejected as too soon, and minimum interval between offers of a learner that is
-behind."""
+"""Delay before repeating an offer that was rejected as too soon, and minimum interval between offers from a learner
+that has fallen behind."""
 
 _MAX_WITHHELD: Final = 5
-"""Number of consecutive withheld policies that end the screening: the learner adapts to a rig that may differ from the
-plants."""
+"""Number of consecutive withheld policies after which the screening ends, because the rig to which the learner adapts
+may differ from the plants."""
 
 
 class Connection(NamedTuple):
-    """Endpoint of the rig, keys and timeouts."""
+    """The rig's endpoint, with the keys, patience and role for connecting to it."""
 
     endpoint: str
     keys: LearnerKeys | None = None
     patience_s: float = PATIENCE_S
-    """Maximum silence of the rig; ``math.inf``: unlimited."""
+    """How long the rig may stay silent; ``math.inf`` for no limit."""
     role: Role = "push"
 
 
@@ -69,7 +69,7 @@ class LearnerMismatchError(Exception):
 
 
 class LinkVersionError(Exception):
-    """Raised if the two ends use different versions of the link."""
+    """Raised if the two ends use different versions of the link protocol."""
 
 
 class MemoryChanged(Exception):
@@ -81,9 +81,10 @@ class LeaseLost(Exception):
 
 
 class Attachment:
-    """One session with a rig; after an outage it reattaches and repeats unanswered requests.
+    """A session with one rig, which reattaches and repeats unanswered requests after an outage.
 
-    ``on_outage`` receives a line after each outage, ``on_ruling`` the probation result of each admitted policy.
+    ``on_outage`` is called with a line of text after each outage, and ``on_ruling`` with the probation result of each
+    admitted policy.
     """
 
     def __init__(
@@ -95,8 +96,9 @@ class Attachment:
         on_ruling: Callable[[Ruling], object] = lambda ruling: None,
     ) -> None:
         self.config = config
-        """Configuration of this learner.  ``attach`` sets ``episodes`` and ``checkpoint_s`` to the values of the rig's
-        run: schedules depend on the former, and the times at which lockstep saves states depend on the latter."""
+        """Configuration of this learner.  ``attach`` sets ``episodes`` and ``checkpoint_s`` to the values in the rig's
+        run, because schedules depend on the former, and the times at which states are saved in lockstep depend on the
+        latter."""
         self._client, self._role, self._on_outage, self._on_ruling = client, role, on_outage, on_ruling
         self._last_ruling = 0
         self._session: Final = os.urandom(16)
@@ -107,8 +109,8 @@ class Attachment:
     def attach(self) -> Attached:
         """Attach or reattach this learner, and request its turn to push.
 
-        Raises LearnerMismatchError if the rig is not the configured one, LinkVersionError, and MemoryChanged if a
-        mirror exists and the rig now has a different memory.
+        Raises LearnerMismatchError if the rig is not the configured one, LinkVersionError if the versions of the link
+        differ, and MemoryChanged if a mirror exists and the rig now has a different memory.
         """
         try:
             attached, _ = self._client.ask(Attach(LINK_VERSION, self._session, self._role, self._memory))
@@ -152,14 +154,17 @@ class Attachment:
         self._memory = attached.memory
 
     def ask(self, request: RequestMessage, *payloads: bytes) -> ReplyMessage:
-        """Send a request, reconnecting as needed; raises LeaseLost, MemoryChanged, and client errors."""
+        """Send a request and return the reply, reconnecting as needed.
+
+        Raises LeaseLost, MemoryChanged, and the client's errors.
+        """
         return self._ask(request, *payloads)[0]
 
     def pull(self, last_closed_episode: int, wait_ms: int) -> tuple[Rows, Slots | None]:
-        """Mirror some or all missing writes; returns the slots written, in order, if any.
+        """Mirror some or all of the missing writes; return the rig's reply, and the slots written, in order, or None.
 
-        ``last_closed_episode`` and ``wait_ms``, as in Pull, limit the wait for a write or for the end of a later
-        training episode.
+        As in ``Pull``, the rig may wait up to ``wait_ms`` for a write, or for a training episode after
+        ``last_closed_episode`` to end.
         """
         mirror = self._attached_mirror()
         rows, payloads = self._ask(Pull(mirror.storage.inserted, last_closed_episode, wait_ms, heard=self._last_ruling))
@@ -204,9 +209,8 @@ class Attachment:
 
 
 class PolicyOffers:
-    """Offers policies over ``link``, except those that fail a screening, and counts the probation results; reports
-    under ``name``.
-    """
+    """Offers policies over ``link`` unless they fail the screening, counts their probation results, and reports as
+    ``name``."""
 
     def __init__(self, link: Attachment, name: str, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._link, self._name, self._clock_s = link, name, clock_s
@@ -216,14 +220,14 @@ class PolicyOffers:
         self._last_offer_s = -math.inf
         self.screening: Screening | None = None
         self._passed_updates = -1
-        """Value of ``updates`` of the last policy that passed the screening."""
+        """Value of ``updates`` for the last policy that passed the screening."""
         self._n_withheld = 0
 
     def offer(self, agent: Agent, run_id: str, *, retries: bool) -> None:
-        """Offer the agent's current policy; if the rig admits it, its reply contains the policy's id.
+        """Offer the agent's current policy, and record its id if the rig admits it.
 
-        ``retries``: whether an offer rejected as too soon is repeated after a delay; otherwise only later policies are
-        offered.
+        ``retries``: whether an offer that is rejected as too soon will be repeated after a delay; if not, only later
+        policies are offered.
         """
         model = agent.export(run_id)
         if self._is_withheld(agent, model):
@@ -245,8 +249,8 @@ class PolicyOffers:
             report(self._name, "warning", f"policy offered after {agent.updates} updates {refusal}")
 
     def _is_withheld(self, agent: Agent, model: bytes) -> bool:
-        """Test a policy if a screening is configured; returns whether it must not be offered."""
-        is_first = not agent.newest_policy_id  # without a policy the rig would not begin
+        """Test a policy, if a screening is configured, and return whether it must be withheld."""
+        is_first = not agent.newest_policy_id  # the rig does not begin without a policy
         if self.screening is None or is_first or agent.n_withheld >= _MAX_WITHHELD:
             return False
         if agent.updates == self._passed_updates:  # offered again after the rig's rate limit
@@ -275,11 +279,12 @@ class PolicyOffers:
 
     @property
     def has_retry_interval_passed(self) -> bool:
-        """Whether a policy may be offered although more episodes are waiting to be learned from."""
+        """Whether the last offer was made long enough ago to make another while further episodes wait to be learned
+        from."""
         return self._clock_s() - self._last_offer_s >= _RETRY_DELAY_S
 
     def record(self, ruling: Ruling) -> None:
-        """Report a policy that failed its probation; count each one that passed."""
+        """Count the result of a policy's probation, and report a failure."""
         self._ruling_counts[ruling.verdict] += 1
         if ruling.verdict == "rolled_back":
             report(self._name, "warning", f"policy {ruling.policy_id} was rolled back by the rig: {ruling.reason}")

@@ -1,4 +1,4 @@
-"""Pending updates of a real-time learner, and how many of them to run before the next pull."""
+"""Backlog of a real-time learner's pending updates, and the number of them to run before the next pull."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _INITIAL_PORTION: Final = 10
 
 
 class Backlog:
-    """Pending updates; ``warn`` is called when the first ones are dropped."""
+    """Backlog of pending updates; ``warn`` is called the first time any are dropped."""
 
     def __init__(self, updates_per_transition: float, max_pending: int, warn: Callable[[str], object]) -> None:
         """``max_pending``: maximum number of experiences with pending updates."""
@@ -28,7 +28,7 @@ class Backlog:
         self._portion_size = _INITIAL_PORTION
 
     def add_writes(self, n_inserted: int) -> None:
-        """Add updates for the writes up to ``n_inserted``; drop those beyond the limit."""
+        """Add the updates that the writes up to ``n_inserted`` call for, and drop any beyond the limit."""
         pending_updates = self._pending_updates + self._updates_per_write * max(0, n_inserted - self.n_counted_writes)
         self.n_counted_writes = n_inserted
         self._pending_updates = min(pending_updates, self._max_pending)
@@ -44,8 +44,8 @@ class Backlog:
         return self.portion_size(int(self._pending_updates))
 
     def portion_size(self, updates: int) -> int:
-        """Number of updates that take about ``PORTION_DURATION_S``, estimated from the last portion; at most
-        ``updates``."""
+        """Return the number of updates, at most ``updates``, that should take about ``PORTION_DURATION_S``, judging by
+        the last portion."""
         return min(updates, self._portion_size)
 
     def record_duration(self, updates: int, elapsed_s: float) -> None:

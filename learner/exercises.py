@@ -1,7 +1,7 @@
-"""Conformance checks of keepers and samplers: every call that a run makes, on random data.
+"""Conformance checks of keepers and samplers, which make every call that a run makes, on random data.
 
-Each function lists the defects it finds; exceptions of the plugin propagate.  ``onrig check`` applies them to plugins
-from other packages and files.
+Each function lists the defects it finds; exceptions raised by the plugin propagate.  ``onrig check`` applies them to
+plugins from other packages and files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _N_OFFERS: Final = 5 * _CAPACITY
 _EPISODE_STEPS: Final = 7
 _LARGE_CAPACITY: Final = 4096
 _MAX_OVERHEAD_BYTES: Final = 8192
-"""Maximum number of bytes that a keeper may use beyond its ``fixed_bytes``, for any capacity."""
+"""Maximum number of bytes that a keeper may use, for any capacity, beyond its ``fixed_bytes`` and
+``bytes_per_slot``."""
 _ROUNDS: Final = 6
 
 
@@ -36,7 +37,7 @@ def _rng(seed: int) -> np.random.Generator:
 
 
 def keeper_problems(strategy: Strategy) -> Iterator[str]:
-    """List a keeper's defects: in its slots, bytes and restored state."""
+    """List defects in a keeper's choice of slots, its memory use and its restored state."""
     keeper, rng = build_keeper(strategy, _CAPACITY, _rng(1)), _rng(2)
     slots = _decide_slots(keeper, rng, range(_N_OFFERS))
     n_stored = 0
@@ -68,7 +69,7 @@ def keeper_problems(strategy: Strategy) -> Iterator[str]:
 
 
 def _decide_slots(keeper: Keeper, rng: np.random.Generator, offers: range) -> list[int]:
-    """Return the slots of offered experiences, with occasional feedback in between."""
+    """Return the slots that a keeper chooses for offered experiences, with occasional feedback in between."""
     slots: list[int] = []
     n_stored = keeper.capacity if offers.start else 0
     for offer in offers:
@@ -87,7 +88,7 @@ def _decide_slots(keeper: Keeper, rng: np.random.Generator, offers: range) -> li
 
 
 def sampler_problems(strategy: Strategy, config: RunConfig, settings: LearnerSettings) -> Iterator[str]:
-    """List a sampler's defects: in its draws, weights and restored state."""
+    """List defects in a sampler's draws, its weights and its restored state."""
     batch = settings.batch
     capacity = max(2 * batch, _CAPACITY)
     n, m = len(config.signals), len(config.rig.actuators)

@@ -1,4 +1,4 @@
-"""Export of a trained policy, continuous or discrete, as ONNX bytes with its contract in the metadata."""
+"""Export of trained policies, continuous or discrete, as ONNX bytes with the contract in the metadata."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ Layers = Sequence[tuple[NDArray[np.floating], NDArray[np.floating]]]
 
 
 class LogStdHead(NamedTuple):
-    """Log standard deviation of a squashed Gaussian, a linear function of the actor's last hidden layer."""
+    """Log standard deviation of a squashed Gaussian, as a linear function of the actor's last hidden layer."""
 
     weight: NDArray[np.floating]
     """(in, m)"""
     bias: NDArray[np.floating]
     """(m,)"""
     bounds: tuple[float, float]
-    """Lower and upper bound."""
+    """Lower and upper bound on the log standard deviation."""
 
 
 class InputFilter(NamedTuple):
@@ -60,13 +60,14 @@ class InputFilter(NamedTuple):
 def export_policy(
     layers: Layers, contract: PolicyContract, log_std: LogStdHead | None = None, *, image: Image | None = None
 ) -> bytes:
-    """Build the ONNX model of an actor: ``observation`` (1, n) to ``action`` (1, m), float32, both in SI units.
+    """Build the ONNX model of an actor, from ``observation`` (1, n) to ``action`` (1, m), both float32 and in SI units.
 
-    ``layers`` are weights (in, out) and bias (out,) of the network on normalised values, relu between them, tanh at the
-    end. [low, high] of the contract's signals maps onto [-1, 1]: for observations the mapping is merged into the first
-    layer's weights, in float64, which saves kernels on every tick; for actions it is a product and a sum after the
-    tanh.  With ``log_std`` the action is the tanh of a sample, and the model has the ports of a squashed Gaussian.
-    With ``image`` the first layers are the filters of its convolutions, on pixels from 0 to 1.
+    ``layers`` holds the weights (in, out) and bias (out,) of each layer of the network, which works on normalised
+    values, with relu between the layers and tanh at the end.  The range [low, high] of each of the contract's signals
+    is mapped to [-1, 1].  For observations, the mapping is merged into the first layer's weights, in float64, which
+    saves kernels on every tick; for actions, it is a product and a sum after the tanh.  With ``log_std``, the action is
+    the tanh of a sample, and the model has the ports of a squashed Gaussian.  With ``image``, the first layers are the
+    filters of its convolutions, whose inputs are pixels from 0 to 1.
 
     The same arguments give the same bytes.  Raises ValueError if the layers do not fit the contract.
     """
@@ -91,11 +92,11 @@ def export_gaussian_policy(
     activation: str = "Softsign",
     input_filter: InputFilter | None = None,
 ) -> bytes:
-    """Build the ONNX model of a Gaussian whose samples are clipped to [-1, 1], with the ports of that behaviour.
+    """Build the ONNX model of a Gaussian policy whose samples are clipped to [-1, 1], with the ports of that behaviour.
 
-    ``layers`` are those of its mean, after the ``input_filter`` if given, with the ``activation`` (an ONNX operator)
-    between them and a tanh at the end if ``has_bounded_mean``; ``std`` (m,) is the same in all states.  Raises
-    ValueError if the layers do not fit the contract.
+    ``layers`` compute the mean, after the ``input_filter`` if given, with ``activation`` (an ONNX operator) between
+    them and, if ``has_bounded_mean``, a tanh at the end; ``std`` (m,) is the same in all states.  Raises ValueError if
+    the layers do not fit the contract.
     """
     graph, m = _Graph(), len(contract.actions)
     mean = graph.add_network(
@@ -115,13 +116,14 @@ def export_discrete_policy(
     *,
     image: Image | None = None,
 ) -> bytes:
-    """Build the ONNX model of a greedy policy: ``observation`` (1, n) to ``action`` (1, 1), the best level's value.
+    """Build the ONNX model of a greedy policy, from ``observation`` (1, n) to ``action`` (1, 1), the best level in SI
+    units.
 
-    ``layers`` are those of a network from normalised observations to the values of the ``levels``, which are actions on
-    [-1, 1]; with ``atoms``, to the logits of a distribution over them, level by level.  Ties go to the lowest level.
-    ``image`` as for ``export_policy``.
-    The action is NaN if a value is non-finite: an index would hide that the network has diverged.  Raises ValueError if
-    the layers do not fit the contract.
+    ``layers`` form a network from normalised observations to the values of the ``levels``, which are actions on [-1,
+    1]; with ``atoms``, its outputs are the logits of each level's distribution over the atoms, level by level.  Ties go
+    to the lowest level.  ``image`` has the same meaning as in ``export_policy``.  If any value is non-finite, the
+    action is NaN, because an index would hide that the network has diverged.  Raises ValueError if the layers do not
+    fit the contract.
     """
     if len(contract.actions) != 1:
         raise ValueError(f"discrete levels require one action, but the contract has {len(contract.actions)}")
@@ -139,10 +141,10 @@ def export_discrete_policy(
 
 
 def export_recurrent_policy(layers: Layers, std: NDArray[np.floating], contract: PolicyContract) -> bytes:
-    """Build the ONNX model of a recurrent Gaussian, like ``export_gaussian_policy``, with ``hidden`` and
-    ``hidden_out``.
+    """Build the ONNX model of a recurrent Gaussian policy.
 
-    ``layers`` are those of ``onrig.learner.lstm``: for each cell the weights (in + units, 4 units) and bias, then the
+    It is like that of ``export_gaussian_policy``, with the additional ports ``hidden`` and ``hidden_out``.  ``layers``
+    are those of ``onrig.learner.lstm``: the weights (in + units, 4 units) and bias of each cell, then those of the
     linear mean.  Raises ValueError if the layers do not fit the contract.
     """
     *cells, (weight, bias) = layers
@@ -182,20 +184,20 @@ class _Graph:
         self._constants: list[bytes] = []
 
     def add_constant(self, name: str, array: NDArray[np.floating]) -> str:
-        """Add a float32 constant; returns its name."""
+        """Add a float32 constant, and return its name."""
         self._constants.append(onnx_writer.tensor(name, np.asarray(array, np.float32)))
         return name
 
     def add(
         self, op: str, inputs: list[str], output: str, *, is_named: bool = True, **attributes: int | Sequence[int]
     ) -> str:
-        """Add a node with one output; returns the output's name."""
+        """Add a node with one output, and return the output's name."""
         self._nodes.append(_Node(op, inputs, [output], output if is_named else "", attributes))
         return output
 
     def add_gaussian_sample(self, mean: str, std: NDArray[np.floating], contract: PolicyContract) -> None:
-        """Add a sample around ``mean``, clipped to [-1, 1], as the action; raises ValueError for a contract with
-        another behaviour."""
+        """Add a sample around ``mean``, clipped to [-1, 1], as the action; raise ValueError if the contract has a
+        different behaviour."""
         if contract.behaviour != GAUSSIAN:
             raise ValueError(f"the contract's behaviour, {contract.behaviour!r}, differs from the actor's")
         self.add("Identity", [self.add_constant("spread", std[None])], "std")
@@ -203,7 +205,7 @@ class _Graph:
         self.add_action_scaling(self.add_clip("drawn", "clipped", least=-1.0, most=1.0), contract)
 
     def add_action_scaling(self, value: str, contract: PolicyContract) -> None:
-        """Add the mapping of actions on [-1, 1] to SI units."""
+        """Add the mapping from actions on [-1, 1] to SI units."""
         centre, half_range = Normalisation.from_signals(contract.actions)
         for op, array, name in (("Mul", half_range, "half_range"), ("Add", centre, "centre")):
             # Symmetric and unit ranges need no separate kernel.
@@ -212,12 +214,12 @@ class _Graph:
                 value = self.add(op, [value, self.add_constant(name, array)], output, is_named=False)
 
     def add_clip(self, value: str, output: str, **bounds: float) -> str:
-        """Add a clip between two bounds, the lower one first, given as names and values of constants."""
+        """Add a clip between two bounds, which are given as names and values of constants, the lower one first."""
         names = [self.add_constant(name, np.array(bound)) for name, bound in bounds.items()]
         return self.add("Clip", [value, *names], output)
 
     def add_observation_filter(self, input_filter: InputFilter, contract: PolicyContract) -> str:
-        """Add the observation filter (in SI units); returns its output."""
+        """Add the filter, which takes the observation in SI units, and return the name of its output."""
         centre, half_range = Normalisation.from_signals(contract.observations)
         scale = 1.0 / (half_range * input_filter.std)
         shift = -(centre / half_range + input_filter.mean) / input_filter.std
@@ -240,10 +242,11 @@ class _Graph:
         input_filter: InputFilter | None = None,
         image: Image | None = None,
     ) -> str:
-        """Add a network from the observation (SI units) to linear outputs; raises ValueError if its layers do not fit.
+        """Add a network from the observation (in SI units) to linear outputs; raise ValueError if its layers do not
+        fit.
 
-        Its first layer receives the normalised observation, or, with ``input_filter``, the standardised one, or, with
-        ``image``, the pixels from 0 to 1.
+        Its first layer receives the normalised observation, the standardised observation if there is an
+        ``input_filter``, or pixels from 0 to 1 if there is an ``image``.
         """
         n, convolutions = len(contract.observations), None if image is None else Convolutions(image)
         filters = [] if convolutions is None else convolutions.filters
@@ -315,25 +318,25 @@ class _Graph:
     def add_convolution(
         self, index: int, value: str, weight: NDArray[np.floating], bias: NDArray[np.floating], windows: Windows
     ) -> str:
-        """Add a convolutional layer whose weights are ordered by row, column and channel of a window."""
+        """Add a convolutional layer whose weights are ordered by the window's row, column and channel."""
         side, channels, stride = windows.side, windows.channels, windows.stride
         weight_by_output = weight.reshape(side, side, channels, -1).transpose(3, 2, 0, 1)
         names = [value, self.add_constant(f"weight{index}", weight_by_output), self.add_constant(f"bias{index}", bias)]
         return self.add("Conv", names, f"sum{index}", strides=(stride, stride))
 
     def add_linear_constants(self, name: str, weight: NDArray[np.floating], bias: NDArray[np.floating]) -> list[str]:
-        """Add the constants of a Gemm; returns their names."""
+        """Add the constants of a Gemm, and return their names."""
         return [self.add_constant(f"weight_{name}", weight), self.add_constant(f"bias_{name}", bias)]
 
     def add_split(self, value: str, parts: Sequence[str], widths: Sequence[int]) -> Sequence[str]:
-        """Add a split of (1, width) into parts; returns their names."""
+        """Add a split of (1, width) into parts, and return their names."""
         self._constants.append(onnx_writer.tensor(f"{value}_widths", np.array(widths, np.int64)))
         names = [value, f"{value}_widths"]
         self._nodes.append(_Node("Split", names, parts, f"split_{value}", {"axis": 1}))
         return parts
 
     def add_lstm_cells(self, cells: Layers, units: Sequence[int], contract: PolicyContract) -> str:
-        """Add LSTM cells that receive the observation (SI units); returns the output of the last one."""
+        """Add LSTM cells that take the observation (in SI units), and return the name of the last one's output."""
         centre, half_range = Normalisation.from_signals(contract.observations)
         n, (weight, bias) = len(contract.observations), cells[0]
         scaled_weight = weight[:n] / half_range[:, None]
@@ -372,7 +375,7 @@ class _Graph:
         return self.add("Reshape", [value, f"{output}_shape"], output)
 
     def add_squashed_sample(self, mean: str, units: str, log_std: LogStdHead) -> str:
-        """Add a sample around ``mean``; ``units`` are the outputs of the last hidden layer."""
+        """Add a sample around ``mean``, before the tanh; ``units`` names the outputs of the last hidden layer."""
         names = [self.add_constant("to_log_std", log_std.weight), self.add_constant("log_std_bias", log_std.bias)]
         unclipped_log_std = self.add("Gemm", [units, *names], "free_log_std")
         bounds = [

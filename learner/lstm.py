@@ -1,8 +1,8 @@
 """LSTM networks on a tape: cells in series, run for a single step or over a window of experiences.
 
-The columns of a cell's weights are its gates in the order of ``torch.nn.LSTM``: input, forget, candidate, output.  The
-rows are its inputs, followed by its own output of the previous step.  The hidden state of a network consists of the
-output and the cell state of each cell: (rows, 2 units of all cells).
+The columns of a cell's weights belong to its gates, in the order of ``torch.nn.LSTM``: input, forget, candidate,
+output.  The rows belong to its inputs, followed by its own output in the previous step.  A network's hidden state
+consists of the output and the cell state of each cell: (rows, 2 * units of all cells).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HiddenState = list[tuple[Array, Array]]
 
 
 class Lstm:
-    """Cells and linear outputs."""
+    """LSTM cells in series, followed by a linear output layer."""
 
     def __init__(self, state: Layout, name: str, inputs: int, units: Sequence[int], outputs: int) -> None:
         self.units: Final = tuple(units)
@@ -47,7 +47,7 @@ class Lstm:
         return list(zip(states[::2], states[1::2], strict=True))
 
     def step(self, x: Array, hidden: HiddenState) -> tuple[Array, HiddenState]:
-        """Run one step from states (rows, inputs); returns the outputs of the last cell (rows, units) and the new
+        """Run one step from states (rows, inputs), and return the outputs of the last cell (rows, units) and the new
         hidden state."""
         next_hidden: HiddenState = []
         for index, (units, (output, state)) in enumerate(zip(self.units, hidden, strict=True)):
@@ -61,15 +61,16 @@ class Lstm:
         return x, next_hidden
 
     def outputs(self, x: Array) -> Array:
-        """Linear outputs (rows, outputs), from outputs of the last cell."""
+        """Return the linear outputs (rows, outputs), computed from the outputs of the last cell."""
         return self._layer(len(self.units), x)
 
     def over_window(self, steps: Sequence[Array], is_present: Array, initial_hidden: Array) -> Array:
-        """Linear outputs (rows, outputs) for experiences from the preceding steps (Novati and Koumoutsakos 2019, §5.4).
+        """Return the linear outputs (rows, outputs) for experiences, starting from the steps that precede them (Novati
+        and Koumoutsakos 2019, §5.4).
 
-        ``steps``: states (rows, inputs), from that of the experience itself back to the earliest step; ``is_present``
-        (rows, W) is 1 where a step exists, 0 before the earliest one; ``initial_hidden`` (rows, hidden_width): hidden
-        state before the earliest step.
+        ``steps``: states (rows, inputs), from the experience's own back to the earliest step; ``is_present`` (rows, W):
+        1 where a step exists, 0 before the earliest one; ``initial_hidden`` (rows, hidden_width): hidden state before
+        the earliest step.
         """
         initial_states = hidden = self.split_hidden(initial_hidden)
         x = steps[0]
@@ -89,8 +90,11 @@ class Lstm:
         return dense(x, weight, bias)
 
     def draw(self, row: NDArray[np.floating], stream: np.random.Generator) -> None:
-        """Draw one trial's parameters into its state: Glorot-uniform gates, U(+-0.1 / sqrt(inputs)) output layer,
-        biases 0 except those of the forget gate, 1."""
+        """Draw one trial's parameters into its state.
+
+        Weights are Glorot-uniform in the gates and U(+-0.1 / sqrt(inputs)) in the output layer; biases are 0, except
+        that those of the forget gate are 1.
+        """
         for index, (inputs, outputs) in enumerate(self.sizes):
             weight, bias = (row[f.slice] for f in self.group.fields[2 * index : 2 * index + 2])
             is_output = index == len(self.units)
@@ -100,6 +104,6 @@ class Lstm:
                 bias.reshape(4, -1)[_FORGET_GATE] = 1.0
 
     def layers(self, row: NDArray[np.floating]) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
-        """Copy weights (in, out) and bias (out,) of each cell and of the output layer out of a trial's state."""
+        """Copy the weights (in, out) and bias (out,) of each cell and of the output layer from a trial's state."""
         values = [row[f.slice].reshape(f.shape).copy() for f in self.group.fields]
         return [(weight, bias[0]) for weight, bias in zip(values[::2], values[1::2], strict=True)]

@@ -1,8 +1,8 @@
 """The learner process: ``python -m onrig.learner.main CONFIG ENDPOINT [--state FOLDER] [--start FILE]``.
 
 It mirrors the rig's memory, trains, and offers policies.  It may stop and restart at any time: the rig owns the
-experiences, and the other state (networks, optimisers) is saved in FOLDER.  While another learner pushes, it mirrors
-the memory and waits for its turn.
+experiences, and the rest of the state (networks, optimisers) is saved in FOLDER.  While another learner pushes, it
+mirrors the memory and waits for its turn.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _NICE: Final = 10
 
 
 def learn(config: RunConfig, connection: Connection, state: Path | None, initial_networks: Path | None = None) -> int:
-    """Learn for the connected rig until its run ends, starting with the networks in ``initial_networks``; returns the
-    exit code."""
+    """Learn for the connected rig until its run ends, starting from ``initial_networks`` if given; return the exit
+    code."""
     stop_flag = [False]
 
     def request_stop(signum: int, frame: object) -> None:
@@ -86,7 +86,7 @@ def learn(config: RunConfig, connection: Connection, state: Path | None, initial
 
 
 def main(arguments: list[str]) -> int:
-    """Parse the arguments and learn, at lower priority than the control loop."""
+    """Parse the arguments and learn; outside lockstep, run at a lower priority than the control loop."""
     die_with_parent()
     parser = argparse.ArgumentParser(prog="learner")
     parser.add_argument("config", type=Path)

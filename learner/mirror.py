@@ -22,10 +22,11 @@ def reshape_behaviour(batch: Batch, shape: tuple[int, int, int]) -> Behaviour:
 
 
 class Mirror:
-    """Applies the rig's writes in order and gathers minibatches.
+    """Copy of the rig's memory, which applies the rig's writes in order and gathers minibatches.
 
-    ``intervened_weight``: weight in the critic's loss of experiences in which the shield intervened; ``successors``,
-    ``window`` and ``needs_episodes`` are the algorithm's requirements (``onrig.learner.algorithm_config``).
+    ``intervened_weight`` is the weight that the critic's loss gives to experiences in which the shield intervened;
+    ``successors``, ``window`` and ``needs_episodes`` are the algorithm's requirements
+    (``onrig.learner.algorithm_config``).
     """
 
     def __init__(
@@ -42,15 +43,15 @@ class Mirror:
         self._intervened_weight = intervened_weight
         self.storage = Storage(capacity, layout, cyclic=cyclic)
         self._batches: dict[bool, Batch] = {}
-        """Last gathered batches: one for updates, one for samplers."""
+        """Last gathered batches: for updates (False), and for samplers (True)."""
         self._successors, self._window = successors, window
         needs_trajectories = needs_episodes or successors > 1 or window > 1
         self._trajectories = Trajectories(1, capacity, self._are_consecutive) if needs_trajectories else None
 
     def apply(self, payload: bytes, n_writes: int) -> Slots:
-        """Apply rows received over the link; returns the slots written, in order.
+        """Apply rows received over the link, and return the slots written, in order.
 
-        Raises ValueError if they do not continue the mirror.
+        Raises ValueError if the rows do not continue the mirror.
         """
         width = STAMP_WORDS + self.storage.layout.width
         words = np.frombuffer(payload, "<u4").astype(np.uint32)
@@ -73,18 +74,20 @@ class Mirror:
 
     @property
     def next_slots(self) -> Slots:
-        """(1, capacity): slot of the next experience of the episode, or -1."""
+        """(1, capacity): slot of the episode's next experience, or -1."""
         return NO_NEIGHBOURS if self._trajectories is None else self._trajectories.next_slots
 
     def segments_around(self, slots: Slots, n: int) -> Chain:
-        """Segments of episodes around experiences in slots (1, B), at most n each; requires ``needs_episodes``."""
+        """Return the segments of episodes around the experiences in slots (1, B), each with at most n experiences; the
+        mirror must have been created with ``needs_episodes``."""
         assert self._trajectories is not None
         return self._trajectories.segments_around(slots, n)
 
     def gather(self, draw: Draw, *, for_view: bool = False) -> tuple[Minibatches, NDArray[np.uint32]]:
-        """Gather the drawn experiences, and the generations of their slots, (updates * batch,).
+        """Gather the drawn experiences, and the generations (updates * batch,) of their slots.
 
-        They are valid until the next call; with ``for_view``, the batch for updates remains valid.
+        The arrays are valid until the next call with the same ``for_view``, which samplers set so that the batch for
+        updates remains valid.
         """
         updates, size = draw.slots.shape
         n = updates * size
@@ -120,7 +123,7 @@ class Mirror:
         return minibatches, batch.generation()
 
     def _weights(self, draw: Draw, batch: Batch, shape: tuple[int, int, int]) -> NDArray[np.floating] | None:
-        """Importance-sampling weights times the weights of experiences with interventions; None if all are 1."""
+        """Return the importance-sampling weights times the weights for interventions; None if all are 1."""
         sampling_weights = None if draw.weights is None else draw.weights.reshape(shape)
         if self._intervened_weight == 1.0:
             return sampling_weights

@@ -15,7 +15,8 @@ from onrig.runtime.memory.layout import Slots
 
 
 class Notes:
-    """Columns (S, capacity, ...), one row per slot of S trials, whose memories fill from slot 0 upwards."""
+    """Columns (S, capacity, ...) with a row for each slot of each of S trials, whose memories fill from slot 0
+    upwards."""
 
     def __init__(self, trials: int, capacity: int) -> None:
         self.trials = trials
@@ -23,7 +24,8 @@ class Notes:
         self.stored: NDArray[np.int64] = np.zeros(trials, np.int64)
         """(S,): number of slots written at least once."""
         self.changes = 0
-        """Number of writes and resets of slots; while it is unchanged, only their owners have changed the columns."""
+        """Number of times that slots were written or reset.  As long as it stays the same, the columns have been
+        modified only by their owners."""
         self._columns: dict[str, NDArray[Any]] = {}
         self._initial: dict[str, float] = {}
 
@@ -36,7 +38,7 @@ class Notes:
         return array
 
     def on_write(self, trial: int, slots: Slots) -> None:
-        """Notify the columns of new experiences in a trial's slots (k,)."""
+        """Reset the notes on a trial's slots (k,), which have received new experiences."""
         if not len(slots):
             return
         self.changes += 1
@@ -45,21 +47,21 @@ class Notes:
             column[trial, slots] = self._initial[name]
 
     def clear(self) -> None:
-        """Reset all notes, for use with another memory."""
+        """Reset all notes, for use with a different memory."""
         self.changes += 1
         self.stored[:] = 0
         for name, column in self._columns.items():
             column[:] = self._initial[name]
 
     def stored_column(self, trial: int, name: str) -> NDArray[Any]:
-        """Return one trial's column, written slots only: (stored, ...)."""
+        """Return the written slots of one trial's column: (stored, ...)."""
         return self._columns[name][trial, : self.stored[trial]]
 
     def state(self) -> dict[str, NDArray[np.generic]]:
         return {"stored": self.stored.copy(), **{name: column.copy() for name, column in self._columns.items()}}
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state from ``state()``; raises KeyError or ValueError, and changes nothing, if it does not fit."""
+        """Restore a state from ``state()``; raise KeyError or ValueError, and change nothing, if it does not fit."""
         for name, column in self._columns.items():
             if state[name].shape != column.shape:
                 raise ValueError(f"column {name} of shape {state[name].shape}, expected {column.shape}")

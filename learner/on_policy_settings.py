@@ -1,4 +1,4 @@
-"""Sections of the on-policy algorithms: PPO, PPO-ER, TRPO."""
+"""Configuration sections of the on-policy algorithms: PPO, PPO-ER, TRPO."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class OnPolicyConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """Common settings of PPO and TRPO: Gaussian policies, values, advantages."""
 
     hidden: Hidden = (64, 64)
-    """Number of tanh units in each hidden layer of the policy's mean and of the value."""
+    """Number of tanh units in each hidden layer of the networks for the policy's mean and for the value."""
     steps: Steps = 2048
-    """N: number of experiences in a batch, over all actors."""
+    """N: number of experiences in a batch, from all actors together."""
     actors: Count = 1
     """K: number of actors; each gathers N / K experiences."""
     batch: Batch = 64
@@ -42,19 +42,19 @@ class OnPolicyConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     """Whether observations are standardised by their running mean and standard deviation, and clipped at 5 deviations.
     """
     initial: Literal["normc", "orthogonal"] = "normc"
-    """Initial weights: columns of random direction and norm 1, or orthogonal with gain sqrt(2) in hidden layers; the
-    last layer of the policy's mean is scaled by 0.01."""
+    """Initial weights: columns with random directions and norm 1 (``normc``), or orthogonal with gain sqrt(2) in hidden
+    layers (``orthogonal``); the last layer of the policy's mean is scaled by 0.01."""
     reward_scale: Positive = 1.0
     """Factor applied to rewards before learning (docs/methods.md, "Reward scale")."""
 
     @property
     def batch_steps(self) -> int:
-        """N."""
+        """N, the number of experiences in a batch."""
         return self.steps
 
     @property
     def parallel(self) -> int:
-        """K."""
+        """K, the number of actors."""
         return self.actors
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -66,7 +66,7 @@ class OnPolicyConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
                 yield path, f"expected a multiple of the {self.actors} actors, got {size}"
 
     def run_problems(self, name: str, run: RunConfig, capacity: int) -> Iterator[tuple[str, str]]:
-        """List settings that prevent a rig from gathering its batches."""
+        """List settings that prevent a rig from gathering batches, or the algorithm from learning from them."""
         selection, section = run.selection, f"learner.{name}"
         if self.actors != 1:
             yield f"{section}.actors", f"a rig has only one actor: remove this setting, got {self.actors}"
@@ -99,7 +99,8 @@ class OnPolicyConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
 
 
 class PpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
-    """PPO with a clipped objective (Schulman et al. 2017), and PPO-ER: the defaults are those of Han and Sung 2017.
+    """PPO with a clipped objective (Schulman et al. 2017), and with replay (PPO-ER); the defaults are those of Han and
+    Sung 2017.
 
     PPO-ER is ``depth: 2, draw: uniform``.
     """
@@ -107,15 +108,16 @@ class PpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
     home = "onrig.learner.algorithms.ppo:Ppo"
     stochastic = True
     depth: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
-    """L: number of batches in the replay memory, the current one included."""
+    """L: number of batches in the replay memory, including the current one."""
     draw: Literal["permutation", "uniform"] = "permutation"
-    """Minibatch sampling in an epoch: each experience once, or uniform draws, the same number from each actor."""
+    """How an epoch's minibatches are sampled: every experience once, or uniform draws with the same number from each
+    actor."""
     epochs: Count = 10
-    """T: epochs per iteration; the minibatches of an epoch together hold as many experiences as the memory."""
+    """T: number of epochs per iteration; an epoch's minibatches together contain as many experiences as the memory."""
     lr: Positive = 3e-4
     """Adam's learning rate."""
     value_lr: Positive | None = None
-    """Learning rate of the value; null: ``lr``."""
+    """Adam's learning rate for the value; null: the same as ``lr``."""
     lr_decay: NotNegative = 0.0
     """A: after k gradient steps both learning rates are divided by 1 + A k (Novati and Koumoutsakos 2019, eq. 13)."""
     clip: Positive = 0.2
@@ -123,11 +125,11 @@ class PpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
     anneal: bool = True
     """Whether ``lr`` and ``clip`` decrease linearly to 0 over the steps of the run."""
     value_weight: NotNegative = 1.0
-    """c: weight of the squared error of the value."""
+    """c: weight of the value's squared error in the loss."""
     standardise: Literal["batch", "minibatch", "none"] = "batch"
     """Set of experiences over which advantages are standardised."""
     max_norm: Positive | None = None
-    """Maximum norm of a gradient, beyond which it is clipped."""
+    """Maximum norm of a gradient; larger gradients are scaled down to it."""
     adam_eps: Positive = 1e-5
     """Adam's epsilon."""
 
@@ -149,11 +151,11 @@ class TrpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
     cg_steps: Count = 10
     """Number of conjugate gradient steps."""
     damping: NotNegative = 0.1
-    """Damping: multiple of the identity added to the Fisher matrix."""
+    """Damping: multiple of the identity matrix that is added to the Fisher matrix."""
     fisher_every: Count = 5
     """Subsampling factor for Fisher products: one in this many experiences is used."""
     halvings: Count = 10
-    """Maximum number of line search steps, each half as long as the previous one."""
+    """Maximum number of step lengths tried in the line search, each half as long as the previous one."""
     value_epochs: Count = 5
     """Number of passes over the batch to fit the value."""
     value_lr: Positive = 1e-3
@@ -161,11 +163,12 @@ class TrpoConfig(OnPolicyConfig, frozen=True, forbid_unknown_fields=True):
 
     @property
     def replays(self) -> int:
-        """Number of passes over a batch to fit the value; the policy makes one."""
+        """Number of passes over a batch to fit the value; a single pass updates the policy."""
         return self.value_epochs
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """List sizes that do not divide evenly, and too few experiences in Fisher products."""
+        """List sizes that do not divide evenly, and a ``fisher_every`` that leaves too few experiences for Fisher
+        products."""
         yield from super().problems()
         if -(-self.steps // self.fisher_every) < 4:
             max_interval = (self.steps - 1) // 3

@@ -1,7 +1,7 @@
 """ONNX models as bytes: the messages that exported policies need, in protobuf's wire format.
 
-``onrig.runtime.policy.onnx_wire`` reads them; the tests use the onnx library as a reference.  A message is the bytes of
-its fields, in order of their numbers, so the same model always gives the same bytes.
+``onrig.runtime.policy.onnx_wire`` reads them; the tests use the onnx library as a reference.  A message consists of the
+bytes of its fields, ordered by field number, so the same model always gives the same bytes.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def model(
     outputs: Mapping[str, int],
     metadata: Mapping[str, str],
 ) -> bytes:
-    """Encode a model with one graph, with ports by name and width."""
+    """Encode a model with one graph; ``inputs`` and ``outputs`` give the width of each port by name."""
     graph = [_bytes(1, message) for message in nodes]
     graph.append(_bytes(2, "policy"))
     graph += [_bytes(5, message) for message in constants]

@@ -1,4 +1,4 @@
-"""Pace of a learner: synchronisation with its rig, in real time and in lockstep."""
+"""Pace of a learner: how it stays synchronised with its rig, in real time and in lockstep."""
 
 from __future__ import annotations
 
@@ -15,50 +15,56 @@ from onrig.runtime.replay.checkpoint.upkeep import is_due
 
 
 class Pace(Protocol):
-    """Schedule of a learner's work.  ``last_completed_episode``: last training episode whose updates are complete;
-    ``last_closed_episode``: last one that the rig has closed."""
+    """Schedule of a learner's work.
+
+    ``last_completed_episode`` is the last training episode whose updates are complete, ``last_closed_episode`` the last
+    one that the rig has closed.
+    """
 
     uses_clock: bool
-    """Whether the content and timing of its messages may depend on the clock."""
+    """Whether the content and timing of the learner's messages may depend on the clock."""
 
     def last_finished_episode(self, attached: Attached) -> int:
-        """Return the last training episode that needs no work when a learner attaches."""
+        """Return the last training episode that requires no more work from a learner that has just attached."""
 
     def last_restorable_episode(self, attached: Attached) -> int | None:
-        """Return the last episode whose saved state fits the rig's run; None if all do."""
+        """Return the last episode whose saved state fits the rig's run; None if every saved state fits."""
 
     def prepare_agent(self, agent: Agent) -> bool:
-        """Prepare an agent to push; returns whether it is notified of every write."""
+        """Prepare an agent to push, and return whether it must be notified of every write from now on."""
 
     def begin_episode(self, agent: Agent, episode: int) -> None:
         """Prepare mirror and agent for the updates after this episode."""
 
     def limit_updates(self, updates: int, n_waiting: int) -> int:
-        """Return how many of the ``updates`` after an episode to run, with ``n_waiting`` later episodes waiting."""
+        """Return how many of the ``updates`` that follow an episode to run while ``n_waiting`` later episodes are
+        waiting."""
 
     def portion_size(self, updates: int) -> int:
         """Return how many of the next ``updates`` share one feedback message."""
 
     def offers_policy(self, n_waiting: int) -> bool:
-        """Return whether to offer the policy after an episode, with ``n_waiting`` later ones waiting."""
+        """Return whether to offer the policy after an episode while ``n_waiting`` later episodes are waiting."""
 
     def episodes_to_learn_after(self, last_completed_episode: int, last_closed_episode: int) -> Sequence[int]:
-        """Return the episodes at whose ends to learn from the complete batches."""
+        """Return the episodes after which to learn from the complete batches."""
 
     def finish_episode(self, agent: Agent, checkpoint_episode: int) -> None:
-        """Save the state that the rig may depend on; ``checkpoint_episode``: episode of the rig's newest checkpoint."""
+        """Save the state if the rig may come to depend on it; ``checkpoint_episode``: episode of the rig's newest
+        checkpoint."""
 
     def save(self, agent: Agent, min_interval_s: float) -> None:
         """Save the agent's state if the last save is at least ``min_interval_s`` old."""
 
 
 class RealTime:
-    """Learning overlaps the next episode: the rig never waits, and late updates are dropped."""
+    """Pace in real time: learning overlaps with the next episode, the rig never waits, and late updates are dropped."""
 
     uses_clock: bool = True
 
     def __init__(self, states: States, backlog: Backlog, offers: PolicyOffers, max_waiting_updates: int) -> None:
-        """``max_waiting_updates``: maximum number of updates of waiting episodes; updates beyond it are dropped."""
+        """``max_waiting_updates``: maximum number of updates that may be due for waiting episodes; while there are
+        more, the updates of finished episodes are dropped."""
         self._states, self._backlog, self._offers, self._max_waiting_updates = (
             states,
             backlog,
@@ -88,14 +94,14 @@ class RealTime:
         return 0
 
     def portion_size(self, updates: int) -> int:
-        """Return a number of updates limited in time, so that heartbeats are sent in between."""
+        """Return a number of updates whose duration is limited, so that heartbeats can be sent in between."""
         return self._backlog.portion_size(updates)
 
     def offers_policy(self, n_waiting: int) -> bool:
         return not n_waiting or self._offers.has_retry_interval_passed
 
     def episodes_to_learn_after(self, last_completed_episode: int, last_closed_episode: int) -> Sequence[int]:
-        """Return only the last episode: batches are learned from immediately."""
+        """Return only the last episode, because complete batches are learned from immediately."""
         return (last_closed_episode,)
 
     def finish_episode(self, agent: Agent, checkpoint_episode: int) -> None:
@@ -108,7 +114,8 @@ class RealTime:
 
 
 class Lockstep:
-    """The rig waits at the end of each episode, so nothing depends on the clock; an interrupted episode is repeated."""
+    """Pace in lockstep: the rig waits at the end of each episode, so nothing depends on the clock, and an interrupted
+    episode is repeated."""
 
     uses_clock: bool = False
 
@@ -125,7 +132,7 @@ class Lockstep:
         return False  # the agent catches up once per episode, because the content of a pull depends on the clock
 
     def begin_episode(self, agent: Agent, episode: int) -> None:
-        """Catch up with the mirror, which the rig compares with its memory."""
+        """Have the rig compare the mirror with its memory, then let the agent catch up with the mirror."""
         assert self._link.mirror is not None
         self._link.ask(Confirm(episode, self._link.mirror.storage.digest()))
         agent.catch_up()
@@ -140,7 +147,7 @@ class Lockstep:
         return True
 
     def episodes_to_learn_after(self, last_completed_episode: int, last_closed_episode: int) -> Sequence[int]:
-        """Return each episode, because policies change between episodes."""
+        """Return every episode up to the last closed one, because policies change between episodes."""
         return range(last_completed_episode + 1, last_closed_episode + 1)
 
     def finish_episode(self, agent: Agent, checkpoint_episode: int) -> None:

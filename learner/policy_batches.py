@@ -1,6 +1,7 @@
-"""Batches for on-policy algorithms, from the mirror of a rig's memory: N consecutive experiences of one policy each.
+"""Batches for on-policy algorithms, each of N consecutive experiences under one policy, taken from the mirror of a
+rig's memory.
 
-The memory stores the experiences of the incomplete batch; this module keeps only its start.
+The experiences of the incomplete batch stay in the memory; this module only keeps track of where the batch starts.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _TERMINATED: Final = np.uint32(Flag.TERMINATED)
 
 
 class NextBatch(NamedTuple):
-    """Position of the next batch in consecutive experiences."""
+    """Position of the next batch in a sequence of experiences."""
 
     n_skipped: int
     """Number of experiences before the batch, from policies that were replaced before their batch was complete."""
@@ -31,7 +32,7 @@ class NextBatch(NamedTuple):
 def find_next_batch(policies: NDArray[np.integer], size: int) -> NextBatch:
     """Find the first ``size`` consecutive experiences under one policy, or else the start of the incomplete sequence.
 
-    ``policies``: ids, in the order of the experiences.
+    ``policies``: the policy id of each experience, in order.
     """
     changes = np.flatnonzero(policies[1:] != policies[:-1]) + 1
     starts = np.concatenate(([0], changes))
@@ -47,7 +48,7 @@ def find_next_batch(policies: NDArray[np.integer], size: int) -> NextBatch:
 def log_density(
     action: NDArray[np.float64], mean: NDArray[np.float64], std: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """ln pi(a|s) of N(mean, std^2), (..., m), summed over the actions."""
+    """Return ln pi(a|s) under N(mean, std^2), summed over the actions: (..., m) to (...)."""
     with np.errstate(divide="ignore", invalid="ignore"):  # std is 0 for actions without noise
         log_densities = -0.5 * np.square((action - mean) / std) - np.log(std) - 0.5 * math.log(2.0 * math.pi)
     total: NDArray[np.float64] = log_densities.sum(axis=-1)
@@ -85,11 +86,11 @@ def policy_batch(storage: Storage, slots: Slots) -> PolicyBatch:
 
 
 class PolicyBatches:
-    """Batches of ``size`` experiences from a mirror that keeps the latest ones in insertion order.
+    """Batches of ``size`` experiences, taken from a mirror that keeps the latest experiences in insertion order.
 
-    Each batch has one policy; it does not matter which one, because experiences contain the likelihood of their
-    actions. Experiences gathered during an update therefore belong to the next batch of the same policy.  They are
-    dropped if another policy takes over before that batch is complete.
+    Each batch comes from a single policy.  It does not matter which, because experiences record the distribution of
+    their actions.  Experiences gathered during an update therefore belong to the next batch of the same policy, and are
+    dropped if a new policy takes over before that batch is complete.
     """
 
     def __init__(self, storage: Storage, size: int) -> None:
@@ -101,16 +102,16 @@ class PolicyBatches:
         self._n_writes_before = 0
         """Number of writes before the batch that is being gathered."""
         self._last_step = (-1, -1)
-        """Episode and step of the last experience in a batch."""
+        """Episode and step of the last experience that was part of a batch."""
         self.n_learned = 0
         """Number of batches learned from."""
         self.n_dropped = 0
         """Number of experiences that belong to no batch."""
         self.n_deviating = 0
-        """Number of batch experiences whose applied action is not the policy's."""
+        """Number of experiences in batches whose applied action differs from the policy's."""
 
     def take_complete(self) -> Iterator[tuple[PolicyBatch, int]]:
-        """Take the complete batches, each with the slot of its first experience."""
+        """Yield the complete batches, each with the slot of its first experience."""
         storage = self._storage
         while True:
             self._skip(max(0, storage.inserted - self._n_writes_before - storage.capacity))
@@ -127,10 +128,10 @@ class PolicyBatches:
             yield policy_batch(storage, batch_slots), int(batch_slots[0])
 
     def _skip_repeated(self, slots: Slots) -> Slots:
-        """Skip experiences of earlier batches that a rig repeats after returning to a checkpoint.
+        """Skip experiences that were already in a batch, but that a rig repeats after returning to a checkpoint.
 
-        They are identified by episode and step: of an episode that a killed run repeats, only the steps after the
-        last one used count.
+        They are identified by episode and step: if a killed run repeats an episode, only the steps after the last one
+        used are new.
         """
         episode, step = self._storage.episode[slots], self._storage.step[slots]
         is_new = (episode > self._last_step[0]) | ((episode == self._last_step[0]) & (step > self._last_step[1]))
@@ -143,11 +144,11 @@ class PolicyBatches:
         self.n_dropped += n_experiences
 
     def rewind(self, n_writes: int) -> None:
-        """Return to the memory after ``n_writes`` writes; later ones are repeated or replaced."""
+        """Return to the position after ``n_writes`` writes; later writes are repeated or replaced."""
         self._n_writes_before = min(self._n_writes_before, n_writes)
 
     def skip_stored(self) -> None:
-        """Skip the stored experiences, which policies of another learner gathered."""
+        """Skip the stored experiences, which were gathered by another learner's policies."""
         self._n_writes_before, self._last_step = self._storage.inserted, (-1, -1)
 
     def state(self) -> dict[str, NDArray[np.generic]]:

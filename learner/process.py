@@ -45,9 +45,8 @@ class LearnerProcess:
         stop_flag: list[bool],
         initial_networks: Path | None = None,
     ) -> None:
-        """``initial_networks``: file with the initial networks of a learner without a saved state; the plants for the
-        screening, if configured, are in the same folder.
-        """
+        """``initial_networks``: file with the networks from which a learner without a saved state starts; if a
+        screening is configured, its plants are in the same folder."""
         self._role, self._initial_networks = connection.role, initial_networks
         self._settings = learner_settings(config.learner)
         self._heartbeat = Heartbeat(NAME)
@@ -75,7 +74,7 @@ class LearnerProcess:
         self._checkpoint_episode = -1
         """Episode of the rig's newest checkpoint (lockstep); -1 before the first pull."""
         self._last_episode_at_start = 0
-        """Last complete episode when the learner attached."""
+        """Last episode that was already complete when the learner attached."""
         self._has_finished_episode = False
 
     def run(self) -> None:
@@ -140,7 +139,7 @@ class LearnerProcess:
         return rows
 
     def _await_turn(self, attached: Attached) -> Attached | None:
-        """Mirror until this learner may push; returns None if the run ends first."""
+        """Mirror until this learner may push; return None if the run ends first."""
         report(NAME, "ready", "watching" if self._role == "watch" else f"waiting for its turn: {attached.why}")
         last_closed_episode = attached.closed
         last_request_s = time.monotonic()
@@ -157,7 +156,7 @@ class LearnerProcess:
                     return attached
 
     def _take_over(self, attached: Attached) -> None:
-        """Start pushing with the current or saved networks, on a complete mirror."""
+        """Start pushing with the current or saved networks, once the mirror is complete."""
         agent, resumes = self._agent, True
         if agent is None:
             assert self._link.mirror is not None
@@ -198,12 +197,13 @@ class LearnerProcess:
             return None
 
     def _stay_attached(self) -> None:
-        """Send a heartbeat, in real time also to the rig: its lease would expire during a long screening."""
+        """Send a heartbeat, in real time also to the rig, because this learner's lease would expire during a long
+        screening."""
         if self._heartbeat.send_if_due() and self._pace.uses_clock:
             self._report_completion(self.agent.last_completed_episode)
 
     def _learn_from_seeds(self) -> None:
-        """Learn from the initial experiences in the memory of a new run, before the first policy."""
+        """Learn from the initial experiences in a new run's memory, before the first policy is offered."""
         agent, config = self.agent, self._link.config
         assert self._link.mirror is not None
         steps = episode_steps(config.task, config.rate_hz)
@@ -217,12 +217,12 @@ class LearnerProcess:
             agent.mark_run_start()
 
     def _updates_to_catch_up(self, episodes: int) -> int:
-        """Number of updates that new networks need for the stored experiences of earlier episodes."""
+        """Return the number of updates that new networks need to catch up on the experiences of earlier episodes."""
         return min((self._settings.updates_per_episode or 100) * episodes, 10 * self._settings.backlog)
 
     @property
     def _wait_ms(self) -> int:
-        """Maximum time for which the rig may delay its answer until experiences arrive; 0 while updates are pending."""
+        """How long, in ms, the rig may delay its answer to wait for experiences; 0 while updates are pending."""
         return 0 if self._backlog.n_due and self.agent.has_minibatch else _PULL_WAIT_MS
 
     @property
@@ -291,7 +291,7 @@ class LearnerProcess:
             self._finish_episode(episode)
 
     def _updates_after_episode(self) -> int:
-        """Number of updates that follow an episode; if set per experience, all that are still due."""
+        """Return the number of updates that follow an episode; if it is set per experience, all that are still due."""
         settings, agent = self._settings, self.agent
         if settings.updates_per_transition is None:
             return settings.updates_per_episode or 0
@@ -330,7 +330,8 @@ class LearnerProcess:
         self._offers.offer(self.agent, self._run_id, retries=self._pace.uses_clock)
 
     def _finish_episode(self, episode: int) -> None:
-        """Save the state after an episode, then report the episode as done: the rig may then depend on that state."""
+        """Save the state after an episode before reporting the episode as done, because the rig may then depend on that
+        state."""
         self.agent.last_completed_episode = episode
         self._pace.finish_episode(self.agent, self._checkpoint_episode)
         self._report_completion(episode)

@@ -1,4 +1,4 @@
-"""Sections of ReF-ER, NAF, V-RACER and ACER; the defaults are those of Novati and Koumoutsakos 2019."""
+"""Configuration sections of ReF-ER, NAF, V-RACER and ACER; the defaults are those of Novati and Koumoutsakos 2019."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ class ReferSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """ReF-ER (Novati and Koumoutsakos 2019); the defaults are the paper's, for 1e7 steps."""
 
     note_bytes: ClassVar[float] = 9.0
-    """Bytes of notes per experience."""
+    """Number of bytes that ReF-ER's notes take per experience."""
     rules: Literal["both", 1, 2, "none"] = "both"
-    """1: no gradient from far experiences.  2: the gradient of the KL divergence is mixed in.  ``none``: plain replay;
-    the distance from the behaviour policies is still measured."""
+    """Active rules: with rule 1, far experiences contribute no gradient; with rule 2, the gradient of the KL divergence
+    is mixed in.  ``none``: plain replay, but the distance from the behaviour policies is still measured."""
     c: Positive = 4.0
     """c: the initial maximum importance ratio of a near experience is 1 + c."""
     anneal: NotNegative = 5e-7
-    """c and the learning rate decrease as 1 / (1 + anneal k) over the updates k; 5 / T suits T updates."""
+    """After k updates, c and the learning rate are 1 / (1 + anneal k) times their initial values; 5 / T suits a run of
+    T updates."""
     far_share: Share = 0.1
     """D: target share of far experiences for rule 2."""
     kl: Literal["mu_pi", "pi_mu"] = "mu_pi"
-    """Direction of the divergence between the behaviour policy mu and the current one: the paper's, or that of the
-    authors' code."""
+    """Direction of the divergence between the behaviour policy mu and the current policy pi: as in the paper
+    (``mu_pi``), or as in the authors' code (``pi_mu``)."""
     std: NormalisedStd = 0.2
-    """Standard deviation of the exploration noise for policies without their own, per normalised action."""
+    """Standard deviation of the exploration noise, per normalised action, for policies that have no noise of their
+    own."""
     standardise: bool = True
     """Whether states and rewards are scaled by statistics of the memory (App. B); replaces ``reward_scale``."""
 
@@ -61,8 +63,8 @@ class NafConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     lr: Positive = 1e-4
     """Adam's learning rate."""
     beta_on: Literal["mean", "all"] = "mean"
-    """Part of the gradient scaled by the coefficient of ReF-ER's rule 2: that of the mean, as in the authors' code, or
-    all of it, as in the paper."""
+    """Part of the gradient that the coefficient of ReF-ER's rule 2 scales: the gradient of the mean, as in the authors'
+    code, or all of it, as in the paper."""
     reward_scale: Positive = 1e-3
     """Factor applied to rewards before learning (docs/methods.md, "Reward scale")."""
 
@@ -74,11 +76,12 @@ class RecurrentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     units: Annotated[
         tuple[Annotated[int, msgspec.Meta(ge=4, le=512, multiple_of=4)], ...], msgspec.Meta(min_length=1, max_length=4)
     ] = (32, 32)
-    """Number of units of each cell, in series."""
+    """Number of units in each of the cells, which are connected in series."""
     window: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 16
-    """Number of steps through which a gradient is backpropagated, the drawn one included."""
+    """Number of steps through which a gradient is backpropagated, including the drawn one."""
     start: Literal["stored", "zero"] = "stored"
-    """Hidden state at the start of a window: as stored when its first experience was new, or zero, as in the paper."""
+    """Hidden state at the start of a window: the one stored when its first experience was new, or zero, as in the
+    paper."""
 
     @property
     def hidden_width(self) -> int:
@@ -94,7 +97,7 @@ class VracerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     hidden: Hidden = (128, 128)
     """Number of softsign units in each hidden layer."""
     recurrent: RecurrentSettings | UnsetType = UNSET
-    """LSTM cells, for policies with memory.  The section enables them, even if it is empty."""
+    """LSTM cells, for policies with memory.  The presence of this section enables them, even if it is empty."""
     batch: Batch = 256
     """Number of experiences in a minibatch."""
     gamma: Fraction = 0.995
@@ -112,21 +115,21 @@ class VracerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
 
     @property
     def window(self) -> int:
-        """Window of recurrent networks, else 1."""
+        """Window of recurrent networks; 1 for others."""
         return 1 if self.recurrent is UNSET else self.recurrent.window
 
     @property
     def note_bytes(self) -> float:
-        """Bytes per experience: five numbers, a flag, and the hidden state of the cells."""
+        """Number of bytes per experience: five numbers, a flag, and the hidden state of the cells."""
         return 21.0 + (0.0 if self.recurrent is UNSET else 4.0 * self.recurrent.hidden_width)
 
     @property
     def size(self) -> str:
-        """Number of units, or those of the cells if recurrent."""
+        """Number of units in each hidden layer, or in each cell if recurrent."""
         return super().size if self.recurrent is UNSET else f"LSTM {'-'.join(map(str, self.recurrent.units))}"
 
     def home_of(self, *, with_refer: bool) -> str:
-        """Module and class; those of the recurrent algorithm if ``recurrent`` is set."""
+        """Return the module and class, which are those of the recurrent algorithm if ``recurrent`` is set."""
         recurrent = "onrig.learner.algorithms.recurrent_vracer:RecurrentVracer"
         return super().home_of(with_refer=with_refer) if self.recurrent is UNSET else recurrent
 
@@ -148,21 +151,21 @@ class AcerConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     batch: Batch = 24
     """Number of episode segments in a minibatch, one around each drawn experience."""
     segment: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 200
-    """Maximum length of a segment; longer episodes are cut to it."""
+    """Maximum length of a segment; longer episodes are cut into several segments."""
     gamma: Fraction = 0.995
     """Discount factor of the return."""
     lr: Positive = 1e-4
-    """Learning rate of value and advantage."""
+    """Adam's learning rate for value and advantage."""
     policy_lr: Positive = 1e-5
     """Adam's learning rate for the policy."""
     std: NormalisedStd = 0.2**0.5
     """Initial standard deviation of the policy, which is learned and the same in all states."""
     samples: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 5
-    """Number of sampled policy actions whose mean advantage is subtracted from that of an action."""
+    """Number of actions sampled from the policy, whose mean advantage is subtracted from an action's advantage."""
     truncation: Positive = 5.0
-    """c: bound on importance weights; a sampled policy action compensates for the truncated part."""
+    """c: bound on importance weights; an action sampled from the policy compensates for the truncated part."""
     divergence: Positive = 1.0
-    """delta: maximum divergence of an update from the average policy, to first order."""
+    """delta: maximum growth of the divergence from the average policy in an update, to first order."""
     tau: Rate = 1e-3
     """Step size of the average policy towards the current one."""
     reward_scale: Positive = 1e-3

@@ -1,4 +1,4 @@
-"""Sections of SAC and its sample-efficient descendants: REDQ, DroQ, CrossQ, RLPD."""
+"""Configuration sections of SAC and its sample-efficient descendants: REDQ, DroQ, CrossQ, RLPD."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     stochastic = True
     provides_targets = True
     hidden: Hidden = (256, 256)
-    """Number of units in the hidden layers of the actor and of each critic."""
+    """Number of units in each hidden layer of the actor and of each critic."""
     batch: Batch = 256
     """Number of experiences in a minibatch."""
     gamma: Fraction = 0.99
@@ -53,27 +53,29 @@ class SacConfig(AlgorithmConfig, frozen=True, forbid_unknown_fields=True):
     log_std: tuple[LogStd, LogStd] = (-20.0, 2.0)
     """Bounds on the policy's log standard deviation before squashing; some implementations use [-5, 2]."""
     temperature: Positive = 1.0
-    """Initial weight of the entropy, which is learned."""
+    """Initial weight of the entropy; the weight is learned."""
     reward_scale: Positive = 1e-3
     """Factor applied to rewards before learning (docs/methods.md, "Reward scale")."""
     critics: Count | UnsetType = UNSET
     """Number of critics (SAC: 2)."""
     subset: Count | UnsetType = UNSET
-    """Number of critics whose minimum is the target's value (2); if fewer than all, they are drawn for each update."""
+    """Number of critics whose minimum is the target's value (2); if fewer than all, they are drawn anew for each
+    update."""
     actor_value: Value | UnsetType = UNSET
-    """What the actor maximises: minimum or mean of the values of all critics (minimum)."""
+    """What the actor maximises: the minimum or the mean of all critics' values (minimum)."""
     delay: Delay | UnsetType = UNSET
-    """Updates of the critics per update of actor and temperature (1)."""
+    """Number of critic updates per update of actor and temperature (1)."""
     normalization: Normalization | UnsetType = UNSET
-    """Normalisation: ``layer`` of the critics' hidden units, ``batch`` of the inputs of all layers (none)."""
+    """Kind of normalisation: ``layer`` for the critics' hidden units, ``batch`` for the inputs of all layers (none)."""
     dropout: Fraction | UnsetType = UNSET
     """Dropout probability of the critics' hidden units, in targets and updates (SAC: 0)."""
     targets: Targets | UnsetType = UNSET
-    """Target networks that follow the critics (averaged), or none: the critics are then their own targets."""
+    """Target networks: ``averaged`` ones that follow the critics, or ``none``, so that the critics are their own
+    targets (averaged)."""
     beta1: Fraction | UnsetType = UNSET
-    """Adam's decay rate of the mean gradient (0.9)."""
+    """Adam's decay rate for the mean gradient (0.9)."""
     images: Image | UnsetType = UNSET
-    """Image observations instead of vectors; on a rig, those of the cameras.  Cannot be combined with normalisation or
+    """Image observations instead of vectors; on a rig, the cameras' images.  Cannot be combined with normalisation or
     dropout."""
 
     @property
@@ -142,8 +144,8 @@ class CrossqConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
 
 
 class RlpdConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
-    """RLPD: SAC with the critics of Ball et al. 2023, who make 20 updates per step and draw by ``Prior(0.5)[Uniform]``;
-    layer sizes and batch are chosen for a rig."""
+    """RLPD: SAC with the critics of Ball et al. 2023, who make 20 updates per step and sample with
+    ``Prior(0.5)[Uniform]``; layer sizes and batch are chosen for a rig."""
 
     hidden: Hidden = (64, 64)
     batch: Batch = 64

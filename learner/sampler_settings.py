@@ -26,12 +26,12 @@ class SamplerSettings(Sampling, frozen=True, forbid_unknown_fields=True):
     """Names of the sampler's settings that are fields of ``learner`` itself, not of the sampler's section."""
 
     def exponent(self, learner: Any) -> float | None:
-        """Exponent of the priorities, which experiments vary, given the ``learner`` section; None for a
-        sampling strategy without one."""
+        """Return the exponent of the priorities, which experiments vary, for this ``learner`` section; None for a
+        sampling strategy that has no exponent."""
         return None
 
     def problems(self, algorithm: str, algorithm_config: AlgorithmConfig) -> Iterator[tuple[str, str]]:
-        """List reasons why the sampling cannot serve an algorithm, as (path in the run, message)."""
+        """List reasons why the sampling strategy cannot serve an algorithm, as (path in the run, message)."""
         return iter(())
 
 
@@ -64,10 +64,11 @@ class KlperSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
     section = "klper"
     parameter = Parameter("N", "number", "candidates", 64, 1, 4, is_integer=True)
     sigma: Positive = 0.1
-    """Standard deviation of the Gaussian that batches are compared with; the paper uses 0.1 for DDPG and 0.2 for TD3.
-    """
+    """Sigma of the Gaussian with which batches are compared (see ``reading``); the paper uses 0.1 for DDPG and 0.2 for
+    TD3."""
     reading: Literal["covariance", "std"] = "covariance"
-    """Meaning of sigma: a covariance in the paper's equations, a standard deviation in its text (docs/methods.md)."""
+    """Meaning of sigma: a covariance, as in the paper's equations, or a standard deviation, as in its text
+    (docs/methods.md)."""
 
     @property
     def variance(self) -> float:
@@ -75,7 +76,7 @@ class KlperSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
         return self.sigma if self.reading == "covariance" else self.sigma**2
 
     def problems(self, algorithm: str, algorithm_config: AlgorithmConfig) -> Iterator[tuple[str, str]]:
-        """List batches with one experience, and recurrent policies."""
+        """Report minibatches of a single experience, and recurrent policies."""
         if algorithm_config.batch < 2:
             message = f"KLPER compares variances: expected a batch of at least 2, got {algorithm_config.batch}"
             yield f"learner.{algorithm}.batch", message
@@ -85,12 +86,12 @@ class KlperSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
 
 
 class ProportionalOptions(NamedTuple):
-    """Options of proportional prioritised replay, all set."""
+    """Options of proportional prioritised replay, with every option set."""
 
     alpha: float
     """Exponent of the priorities."""
     beta: float
-    """Initial importance-sampling exponent; it is 1 at the end."""
+    """Initial importance-sampling exponent, which grows to 1."""
     scale: Literal["none", "batch_max", "global_max"]
     """Divisor of importance weights (``onrig.learner.samplers.importance.Scale``)."""
     over: Literal["episodes", "updates"]
@@ -101,24 +102,24 @@ OPTIONS_BY_VARIANT: Final = {
     "schaul2016": ProportionalOptions(0.6, 0.4, "batch_max", "episodes"),
     "oh2021": ProportionalOptions(0.5, 0.4, "none", "updates"),
 }
-"""Options of both variants: Schaul et al. 2016, and the PER of Oh et al. 2021 (eqs. 1, 5)."""
+"""Options of each variant: that of Schaul et al. 2016, and the PER of Oh et al. 2021 (eqs. 1, 5)."""
 
 
 class ProportionalSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
-    """Proportional prioritised replay (PropPER); ``law`` determines unset options."""
+    """Proportional prioritised replay (PropPER); ``law`` determines the options that are not set."""
 
     home = "onrig.learner.samplers.proportional_per:ProportionalPer"
     section = "prop_per"
     corrections = ("IS",)
     bytes_per_slot = 17.0
     law: Literal["schaul2016", "oh2021"] = "schaul2016"
-    """Variant: that of Schaul et al. or of Oh et al. (docs/methods.md)."""
+    """Variant: that of Schaul et al. 2016, or that of Oh et al. 2021 (docs/methods.md)."""
     alpha: Exponent | UnsetType = UNSET
     """Exponent of the priorities."""
     beta: Share | UnsetType = UNSET
-    """Initial exponent of the importance weights; it grows to 1."""
+    """Initial exponent of the importance weights, which grows to 1."""
     scale: Literal["none", "batch_max", "global_max"] | UnsetType = UNSET
-    """Divisor of weights: none, or the largest weight of the minibatch or of the memory."""
+    """Divisor of the importance weights: none, or the largest weight in the minibatch or in the memory."""
     over: Literal["episodes", "updates"] | UnsetType = UNSET
     """Axis along which ``beta`` grows linearly."""
 
@@ -135,7 +136,7 @@ class ProportionalSettings(SamplerSettings, frozen=True, forbid_unknown_fields=T
 
 class PriorSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
     """Symmetric sampling of RLPD (Ball et al. 2023): a share of each minibatch comes from the run's initial experiences
-    (``selection.seed_from``), the rest from those of the run itself, each drawn by the strategy in brackets."""
+    (``selection.seed_from``), the remainder from the run's own; both are drawn by the strategy in brackets."""
 
     home = "onrig.learner.samplers.prior:Prior"
     parameter = Parameter("share", "share", "prior experiences", 1.0, example=0.5)
@@ -155,18 +156,19 @@ class NersSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
     alpha: Exponent = 0.5
     """Exponent of the scores."""
     beta: Share = 0.4
-    """Importance-sampling exponent at the first update; it is 1 at the last one."""
+    """Importance-sampling exponent at the first update, which grows to 1 at the last one."""
     hidden: Hidden = (256, 512, 256, 128)
-    """Number of units in each layer of the local and the global network, outputs included; (64, 64, 32) suits a small
-    rig."""
+    """Number of units in each layer of the local and the global network, including the output layer; (64, 64, 32) suits
+    a small rig."""
     score: Hidden = (256, 128, 64)
     """Number of units in each hidden layer of the score network; (64, 32) suits a small rig."""
     lr: Positive = 1e-4
     """Adam's learning rate."""
     sample: Sample = 128
-    """Number of replayed experiences in a gradient step of the networks, taken once per episode."""
+    """Number of replayed experiences in the networks' gradient step, which is taken once per episode."""
     embedding: Hidden = (256, 64, 32)
-    """For images: number of units in each layer after the convolutions, which are like the algorithm's."""
+    """For images: number of units in each layer after the convolutions, which have the same sizes as the
+    algorithm's."""
     ablation: Literal["none", "few", "local"] = "none"
     """``few``: only reward, TD error and age are features.  ``local``: the global network is omitted (§4.3)."""
 
@@ -183,4 +185,4 @@ class EroSettings(SamplerSettings, frozen=True, forbid_unknown_fields=True):
     lr: Positive = 1e-4
     """Adam's learning rate."""
     sample: Sample = 64
-    """Number of stored experiences in a gradient step of the network, taken once per episode."""
+    """Number of stored experiences in the network's gradient step, which is taken once per episode."""

@@ -1,7 +1,7 @@
-"""Screening: policies are tested on the plants of a pretraining before the rig receives them.
+"""Screening: a test of policies on the plants of a pretraining, before the rig receives them.
 
-A learner that goes on improving a good policy passes through bad ones: near the edge of an envelope a little more speed
-makes the shield act.  A policy that fails on an identified plant would probably fail on the rig.
+A learner that keeps improving a good policy passes through bad ones: near the edge of an envelope, a little more speed
+is enough to make the shield act.  A policy that fails on an identified plant would probably fail on the rig.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from onrig.sim.plants.trial import PlantFailure
 from onrig.sim.twin.options import TwinOptions, sampled_options
 
 SCREENING: Final = "start/screening.json"
-"""Path of the plants in a run folder, next to the initial networks."""
+"""Path in a run folder of the file with the plants, next to the initial networks."""
 
 _INVALID_TWIN: Final = (msgspec.ValidationError, ValueError, KeyError, IndexError)
 
@@ -39,7 +39,7 @@ class ScreeningPlants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_screening_plants(path: Path) -> ScreeningPlants:
-    """Read the plants of a run; raises OSError, and ValueError for other content."""
+    """Read the plants of a run; raise OSError, or ValueError if the file has invalid content."""
     try:
         return msgspec.json.decode(read_file(path, MAX_JSON_BYTES), type=ScreeningPlants)
     except msgspec.MsgspecError as error:
@@ -51,7 +51,7 @@ class Screening:
 
     def __init__(self, config: RunConfig, plants: ScreeningPlants, heartbeat: Callable[[], object]) -> None:
         """``heartbeat`` is called before each plant.  Raises ValueError for a twin that is unsuitable for the run."""
-        # Loads the tick, which learners without screening do not need.
+        # Imported here because it loads the tick, which learners without screening do not need.
         from onrig.sim.evaluation import lockstep_session
 
         self._config, self._plants, self._heartbeat = config, plants, heartbeat
@@ -64,7 +64,7 @@ class Screening:
             raise ValueError(f"plants for the screening: {error}") from None
 
     def failure(self, model: bytes) -> str:
-        """Describe why a policy fails, and on which plant; empty if it passes."""
+        """Return why a policy fails, and on which plant; empty if it passes."""
         from onrig.sim.evaluation import score_on_plants
 
         scores = score_on_plants(self._config, model, self._options, self._plants.seed)

@@ -21,19 +21,19 @@ from onrig.runtime.memory.strategy import parse_sampling, parse_strategy, sampli
 
 _DEFAULT_ALGORITHM: Final = "ddpg"
 ALWAYS_PRESENT_SECTIONS: Final = ("ddpg", "dqn")
-"""Sections that every resolved configuration has; the others appear only if selected or given, so that the identity of
-a run does not change with the number of registered algorithms."""
+"""Sections that every resolved configuration has; the others appear only if selected or given, so that a run's identity
+does not depend on how many algorithms are registered."""
 _GROUPS: Final = (registry.ALGORITHMS, registry.SAMPLERS)
 _S = TypeVar("_S", bound=SamplerSettings)
 
 
 class StartFrom(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Initial networks of a learner: the final ones of an earlier run."""
+    """Initial networks of a learner, which are the final networks of an earlier run."""
 
     path: str
     """Folder of the run."""
     sha256: str | UnsetType = UNSET
-    """Checksum of the networks; a file with another checksum is rejected.  A run's recorded configuration contains
+    """Checksum of the networks; a file with a different checksum is rejected.  A run's recorded configuration contains
     it."""
 
 
@@ -45,23 +45,23 @@ class _CommonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     per_alpha: Exponent = 0.7
     """Exponent of rank-based prioritised sampling (PER; de Bruin et al. 2018, eq. 7)."""
     refer: ReferSettings | UnsetType = UNSET
-    """Options of ReF-ER.  The section enables it, even if it is empty."""
+    """Options of ReF-ER.  The presence of this section enables ReF-ER, even if it is empty."""
     updates_per_episode: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
-    """Number of batch updates after every training episode (100 for 200 steps and batches of 16 replay each experience
-    8 times: de Bruin et al. 2018, §B.1)."""
+    """Number of batch updates after every training episode (for 200 steps and batches of 16, 100 updates replay each
+    experience 8 times: de Bruin et al. 2018, §B.1)."""
     updates_per_transition: Annotated[float, msgspec.Meta(gt=0.0, le=100.0)] | None = None
-    """Number of batch updates per arriving experience, in place of ``updates_per_episode``: for tasks whose episodes
-    may end early.  In lockstep the updates of an episode's experiences follow the episode."""
+    """Number of batch updates per arriving experience, in place of ``updates_per_episode``, for tasks whose episodes
+    may end early.  In lockstep, the updates for an episode's experiences follow the episode."""
     learning_starts: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | UnsetType = UNSET
-    """Number of experiences in the memory before the first update (default: one minibatch)."""
+    """Number of experiences that the memory must hold before the first update (default: one minibatch)."""
     backlog: Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)] = 2000
-    """Maximum backlog in real time, in updates, or with ``updates_per_transition`` in experiences with pending updates;
-    those beyond it are dropped."""
+    """Maximum backlog in real time, in updates or, with ``updates_per_transition``, in experiences with pending
+    updates; updates beyond it are dropped."""
     start_from: str | StartFrom | UnsetType = UNSET
     """Run whose networks and optimisers the local learner starts with (docs/data.md)."""
     screening: Annotated[int, msgspec.Meta(ge=0, le=1000)] | UnsetType = UNSET
-    """Number of held-out plants of the pretraining in ``start_from`` on which a policy must score almost as well as the
-    pretraining's own; otherwise it is not offered to the rig (docs/pretraining.md). 0: no test."""
+    """Number of held-out plants from the pretraining in ``start_from`` on which a policy must score almost as well as
+    the pretraining's own policy; otherwise it is not offered to the rig (docs/pretraining.md). 0: no test."""
 
     def __post_init__(self) -> None:
         if getattr(self, self.algorithm, UNSET) is UNSET:
@@ -75,7 +75,7 @@ class _CommonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def start(self) -> StartFrom | None:
-        """``start_from`` in full; None for a learner that starts with new networks."""
+        """``start_from`` as a ``StartFrom``; None for a learner that starts with new networks."""
         if self.start_from is UNSET:
             return None
         return StartFrom(self.start_from) if isinstance(self.start_from, str) else self.start_from
@@ -95,7 +95,8 @@ class _CommonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def effective_refer(self) -> ReferSettings | None:
-        """Options of ReF-ER, ``rules: none`` for algorithms built on it; None if it is not used."""
+        """Options of ReF-ER, or None if it is not used; without the section, ``rules: none`` for algorithms built on
+        it."""
         refer_home = self.algorithm_config.home_under_refer
         if self.refer is not UNSET:
             return self.refer if refer_home else None
@@ -122,7 +123,7 @@ class _CommonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _section_fields(algorithms: Mapping[str, Any], samplers: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Fields of the sections: those of the algorithms, then those of the samplers with options."""
+    """Yield the fields of the sections, first of the algorithms, then of the samplers that have options."""
     yield "algorithm", Literal[algorithm_names()], _DEFAULT_ALGORITHM
     for name, section in algorithms.items():
         yield (name, section, section()) if name in ALWAYS_PRESENT_SECTIONS else (name, section | UnsetType, UNSET)
@@ -152,13 +153,13 @@ else:
 
 
 def learner_settings(section: Mapping[str, object]) -> LearnerSettings:
-    """Return the ``learner`` section of a checked configuration with its type."""
+    """Convert the ``learner`` section of a checked configuration to its type."""
     return msgspec.convert(section, settings_type())
 
 
 def settings_type() -> type[LearnerSettings]:
-    """Return the type of the section, including sections from other packages and files; raises ValueError for an
-    invalid file."""
+    """Return the type of the section, including the sections that other packages and files define; raise ValueError for
+    an invalid file."""
     return _extend_settings_type(*(registry.third_party_names(group) for group in _GROUPS))
 
 
@@ -242,8 +243,8 @@ def _sampling_problems(settings: LearnerSettings, name: str) -> Iterator[tuple[s
 def unread_sections(settings: LearnerSettings, strategy: str) -> Iterator[tuple[str, str]]:
     """List sections that neither the algorithm nor the sampling of a run uses, as (path, message).
 
-    Experiments may set sections that only some of their cells use, and every run has the sections of ``ddpg`` and
-    ``dqn``.
+    This is for runs, not for experiments, which may set sections that only some of their cells use.  The sections of
+    ``ddpg`` and ``dqn`` are never listed, because every run has them.
     """
     used_samplings = parse_sampling(parse_strategy(strategy).sampling).nested
     used_sections = {settings.algorithm, *(sampling_class(sampling.name).section for sampling in used_samplings)}
@@ -274,7 +275,10 @@ def image_problems(
     settings: LearnerSettings, cameras: Sequence[Camera], signals: Sequence[Observation], strategy: str
 ) -> Iterator[tuple[str, str]]:
     """List conflicts of the algorithm's ``images`` setting, or of its absence, with a rig's policy inputs ``signals``,
-    its ``cameras`` and a strategy, as (path in the run, message); none for an unknown strategy."""
+    its ``cameras`` and a strategy, as (path in the run, message).
+
+    An unknown strategy adds none.
+    """
     name, image = settings.algorithm, settings.algorithm_config.image
     if image is not None:
         yield from _packed_state_problems(settings, strategy)

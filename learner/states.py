@@ -28,13 +28,13 @@ class StatesConflictError(Exception):
 
 
 class _Header(NamedTuple):
-    """Origin of a state."""
+    """Origin of a saved state."""
 
     run: str
-    """Identity of its run; "" in states of earlier versions."""
+    """Identity of the run that saved it; "" in states of earlier versions."""
     episode: int
     executor: Executor | None
-    """Executor of its updates; None in states of earlier versions."""
+    """Executor that computed its updates; None in states of earlier versions."""
 
 
 def state_name(episode: int) -> str:
@@ -43,7 +43,7 @@ def state_name(episode: int) -> str:
 
 
 def state_fault(path: Path, run: str) -> str | None:
-    """Describe the defect of the state from which ``run`` is to resume; None if it is intact."""
+    """Return what is wrong with the state from which ``run`` is to resume; None if it is intact."""
     if not path.exists():
         return "is missing"
     header = _header(path)
@@ -89,8 +89,8 @@ class States:
     def claim(self, run: str) -> None:
         """Claim the folder for a run.
 
-        Raises StatesConflictError, and changes nothing, if its states belong to another run, or were computed by
-        an executor other than this process's.
+        Raises StatesConflictError, and changes nothing, if its states belong to another run, or were computed by a
+        different executor from this process's.
         """
         headers = {episode: _header(self.path(episode)) for episode in self.episodes()}
         run_headers = [header for header in headers.values() if header is not None and header.run == run]
@@ -111,12 +111,12 @@ class States:
         self._run = run
 
     def episodes(self) -> list[int]:
-        """Episodes with a saved state, newest first."""
+        """Return the episodes that have a saved state, newest first."""
         matches = (_STATE_NAME.fullmatch(path.name) for path in self._folder.iterdir()) if self._folder.is_dir() else ()
         return sorted((int(match[1]) for match in matches if match), reverse=True)
 
     def executor(self) -> Executor | None:
-        """Executor that computed the newest intact state; None if unknown."""
+        """Return the executor that computed the newest intact state; None if unknown."""
         headers = (_header(self.path(episode)) for episode in self.episodes())
         return next((header.executor for header in headers if header is not None), None)
 
@@ -124,11 +124,12 @@ class States:
         return self._folder / state_name(episode)
 
     def save(self, agent: Agent, checkpoint_episode: int | None = None) -> None:
-        """Write the state after the agent's last completed episode, durably; warns about the first of consecutive
+        """Durably write the state after the agent's last completed episode; warn about the first of consecutive
         failures.
 
-        Deletes the oldest states, and those of later episodes, which the run has lost.  ``checkpoint_episode``: episode
-        of the rig's newest checkpoint (lockstep), whose state is kept, however old.
+        The oldest states are deleted, and so are those of later episodes, which the run has lost.
+        ``checkpoint_episode``: episode of the rig's newest checkpoint (lockstep), whose state is kept no matter how old
+        it is.
         """
         try:
             self._write(agent, checkpoint_episode)
@@ -152,7 +153,7 @@ class States:
             self.path(episode).unlink(missing_ok=True)
 
     def restore(self, agent: Agent, last_episode: int | None) -> bool:
-        """Restore the newest intact state up to ``last_episode`` (None: of any episode); returns False if none exists.
+        """Restore the newest intact state up to ``last_episode`` (None: of any episode); return False if none exists.
 
         Later states are deleted, because their episodes are repeated.
         """

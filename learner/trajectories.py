@@ -1,8 +1,8 @@
-"""Neighbours of experiences in their episodes, identified by the numbers of episode and step rather than by slot.
+"""Links between neighbouring experiences of an episode, which are identified by episode and step rather than by slot.
 
 A chain of experiences has no gaps, whatever the retention strategy overwrites or rejects: it ends where the next
-one is not stored.  Links are made and cut as slots are written, at a cost proportional to the writes; a dictionary
-entry per stored experience locates the neighbours of a new one.
+experience is not stored.  Links are added and removed as slots are written, at a cost proportional to the number of
+writes; a dictionary with an entry for each stored experience locates the neighbours of a new one.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from onrig.runtime.memory.layout import Slots
 
 Bools = NDArray[np.bool_]
 ContinuityTest = Callable[[int, Slots, Slots], Bools]
-"""Function of a trial and two arrays of slots (k,): whether each second experience starts in the final state of the
-first.  A fault may abort an episode and restart it under the same number."""
+"""Function of a trial and two arrays of slots (k,) that returns whether each second experience starts in the final
+state of the first.  It may not, because a fault can abort an episode, which then restarts under the same number."""
 
 NO_NEIGHBOURS: Final = np.zeros((0, 0), np.int64)
 """Empty ``next_slots`` for an algorithm that needs no links."""
@@ -28,13 +28,13 @@ BYTES_PER_SLOT: Final = 200.0
 
 
 def experience_keys(episode: NDArray[np.integer], step: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Return the keys of experiences, from (episode, step), both (k,); the successor's key is one higher."""
+    """Return the keys (k,) of experiences from their episodes and steps (k,); a successor's key is one higher."""
     keys: NDArray[np.int64] = (episode.astype(np.int64) << _STEP_BITS) + step
     return keys
 
 
 class Chain(NamedTuple):
-    """Consecutive experiences of an episode; missing steps repeat the slot of the last one."""
+    """Consecutive experiences of an episode; missing steps repeat the slot of the last experience."""
 
     slots: Slots
     """(..., n)"""
@@ -48,7 +48,7 @@ class Chain(NamedTuple):
 
 
 class Trajectories:
-    """Neighbours of the experiences of S trials, whose memories have slots 0 ... capacity - 1 each."""
+    """Links between the experiences of S trials, each of whose memories has the slots 0 ... capacity - 1."""
 
     def __init__(self, trials: int, capacity: int, are_consecutive: ContinuityTest) -> None:
         self._capacity, self._are_consecutive = capacity, are_consecutive
@@ -63,7 +63,7 @@ class Trajectories:
         return self._next_slots
 
     def on_write(self, trial: int, slots: Slots, keys: NDArray[np.int64]) -> None:
-        """Register new experiences in ``slots`` (k,), in order, repetitions allowed, after all of them are stored.
+        """Register new experiences in ``slots`` (k,), in order, once all of them are stored; slots may be repeated.
 
         ``keys`` (k,) come from ``experience_keys``, or increase by one within an episode; -1 marks an experience
         without neighbours.  If two experiences have the same key, the later one counts.
@@ -104,16 +104,18 @@ class Trajectories:
         next_slots[first_slots], previous_slots[second_slots] = second_slots, first_slots
 
     def with_successors(self, slots: Slots, n: int) -> Chain:
-        """Return the experiences in ``slots`` (..., S, B) and their successors, n in all: (..., S, B, n)."""
+        """Return the experiences in ``slots`` (..., S, B), each followed by its successors, n in total:
+        (..., S, B, n)."""
         return self._chain(self._next_slots, slots, n)
 
     def with_predecessors(self, slots: Slots, n: int) -> Chain:
-        """Return the experiences in ``slots`` (..., S, B) and their predecessors, n in all, latest first: (..., S, B,
-        n)."""
+        """Return the experiences in ``slots`` (..., S, B), each followed by its predecessors, n in total and latest
+        first: (..., S, B, n)."""
         return self._chain(self._previous_slots, slots, n)
 
     def segments_around(self, slots: Slots, n: int) -> Chain:
-        """Segments with the experiences in ``slots`` (S, B): at most n consecutive ones of an episode, (S, B, n).
+        """Return the segments that contain the experiences in ``slots`` (S, B), each with at most n consecutive
+        experiences of an episode: (S, B, n).
 
         A longer stored episode is cut into its first n experiences, the next n, and so on.  The cuts depend only on
         preceding experiences: if they depended on the end of the episode, the steps before it would have shorter

@@ -1,4 +1,4 @@
-"""Gradient updates of a learner, with feedback to the rig and heartbeats in between."""
+"""A learner's gradient updates, with feedback to the rig and heartbeats in between."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Heartbeat:
         self._last_beat_s = 0.0
 
     def send_if_due(self) -> bool:
-        """Send a heartbeat unless one was sent recently; returns whether it was sent."""
+        """Send a heartbeat unless one was sent recently, and return whether it was sent."""
         now_s = time.monotonic()
         is_due = now_s - self._last_beat_s > _HEARTBEAT_INTERVAL_S
         if is_due:
@@ -62,10 +62,10 @@ class UpdateRunner:
             self._backlog.record_duration(portion, self._busy_s - previous_busy_s)
 
     def learn_from_batches(self, agent: Agent, pace: Pace, report: Callable[[], object]) -> bool:
-        """Learn from the complete batches; returns whether there were any.
+        """Learn from the complete batches, and return whether there were any.
 
-        In real time ``report`` is called at intervals; link errors that it raises are re-raised when the batches are
-        done.
+        In real time, ``report`` is called at intervals; if it raises an error of the link, the error is re-raised once
+        the batches are done.
         """
         errors: list[LeaseLost | MemoryChanged] = []
 

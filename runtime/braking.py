@@ -1,4 +1,4 @@
-"""Braking for the fallback and for resets: command of one actuator, and detection of a brake that pushes the wrong
+"""Braking for the fallback and for resets: the command of one actuator, and detection of a brake that pushes the wrong
 way."""
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from typing import Final
 from onrig.hw.rig import Actuator
 
 DIVERGENCE_GROWTH: Final = 1.1
-"""Relative growth of the distance under full effort above which the state counts as diverging."""
+"""Ratio of the distance to its minimum, both under full effort, above which the state counts as diverging."""
 RESET_DIVERGENCE_FRACTION: Final = 0.2
-"""Time of divergence after which a reset fails, as a fraction of an attempt's ``timeout_s``."""
+"""Duration of divergence after which a reset fails, as a fraction of an attempt's ``timeout_s``."""
 
 
 class Brake:
@@ -41,7 +41,7 @@ def braking_problem(actuator: Actuator, low: float, high: float) -> str:
 
 
 class DivergenceTimer:
-    """Timer of divergence under full effort: time for which the distance has been at least 10 % above its minimum."""
+    """Timer of divergence: how long the distance has been more than 10 % above its minimum under full effort."""
 
     def __init__(self, floor: float = 0.0) -> None:
         """``floor``: distance below which a state never counts as diverging."""
@@ -49,12 +49,13 @@ class DivergenceTimer:
         self.reset()
 
     def reset(self) -> None:
-        """Restart the timer when the controller is inactive or below full effort."""
+        """Restart the timer; call this whenever the controller is inactive or below full effort."""
         self._min_distance: float | None = None
         self._diverging_s = 0.0
 
     def update(self, distance: float, elapsed_s: float) -> float:
-        """Add a distance at full effort, ``elapsed_s`` after the previous one; return the time of divergence in s."""
+        """Add a distance at full effort, ``elapsed_s`` after the previous one; return how long it has diverged, in
+        s."""
         minimum = self._min_distance = distance if self._min_distance is None else min(self._min_distance, distance)
         is_diverging = distance > DIVERGENCE_GROWTH * max(minimum, self._floor)
         self._diverging_s = self._diverging_s + elapsed_s if is_diverging else 0.0

@@ -1,4 +1,4 @@
-"""Kinds of configuration files, recognised by their content, and advice to a user who expected a run."""
+"""Kinds of configuration files, recognised by their content, and advice for a user who passes one in place of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files shared with other users or processes: bounded reading, atomic replacement, tail of a growing file."""
+"""Files shared with other users or processes: bounded reads, atomic replacement, and the tail of a growing file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Final
 MAX_JSON_BYTES: Final = 64 << 20
 """Size limit of a JSON file of a run or an experiment."""
 MAX_TABLE_BYTES: Final = 256 << 20
-"""Size limit of a file of rows (CSV, JSON lines): more than a million episodes."""
+"""Size limit of a file of rows (CSV, JSON lines), enough for more than a million episodes."""
 _IRREGULAR_KINDS: Final[tuple[tuple[Callable[[int], bool], str], ...]] = (
     (stat.S_ISDIR, "a directory"),
     (stat.S_ISFIFO, "a FIFO"),
@@ -27,11 +27,11 @@ _IRREGULAR_KINDS: Final[tuple[tuple[Callable[[int], bool], str], ...]] = (
 _READ_FLAGS: Final = os.O_RDONLY | sum(
     getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_NOCTTY", "O_BINARY")
 )
-"""Flags for opening a file to read it; not every system has all of them."""
+"""Flags for opening a file for reading, omitting those that the system lacks."""
 
 
 class NotRegularFile(OSError):
-    """A directory, FIFO, socket or device in place of a file."""
+    """Error raised for a directory, FIFO, socket or device in place of a regular file."""
 
 
 def open_file(path: Path, max_bytes: int | None) -> io.BufferedReader:
@@ -64,7 +64,7 @@ def read_file(path: Path, max_bytes: int) -> bytes:
     """Read a regular file of at most ``max_bytes``; raises OSError like `open_file`."""
     with open_file(path, max_bytes) as file:
         data = file.read(max_bytes + 1)
-    if len(data) > max_bytes:  # it has grown, or its file system reports no sizes
+    if len(data) > max_bytes:  # the file has grown, or its file system reports no sizes
         raise _size_error(path, max_bytes)
     return data
 
@@ -83,8 +83,8 @@ def _size_error(path: Path, max_bytes: int) -> OSError:
 def replace_file(path: Path, data: bytes, mode: int = 0o644) -> None:
     """Replace a file atomically through a temporary file with an unpredictable name; raises OSError.
 
-    A symbolic link is followed if it belongs to this user, and rejected otherwise. A terminal, pipe or device is
-    written to directly.
+    A symbolic link is followed if it belongs to this user or to root, and rejected otherwise. A terminal, pipe or
+    device is written to directly.
     """
     try:
         status = path.lstat()
@@ -117,10 +117,10 @@ def replace_file(path: Path, data: bytes, mode: int = 0o644) -> None:
 
 
 def replace_own_file(path: Path, data: bytes | memoryview, *, durable: bool = False) -> None:
-    """Replace a file in a folder writable only by this user (such as a run's), via a temporary file in that folder.
+    """Replace a file in a folder that only this user can write to (such as a run folder), via a temporary file there.
 
-    ``durable``: after a power failure the file has either its old or its new content.  Raises OSError, leaving no
-    partial file.
+    ``durable``: guarantee that after a power failure the file has either its old or its new content.  Raises OSError
+    without leaving a partial file.
     """
     temporary_path = path.with_name(f"{path.name}.tmp")
     try:
@@ -148,10 +148,11 @@ def sync(path: Path) -> None:
 
 
 def try_lock(fd: int) -> bool:
-    """Lock an open file or folder against other processes, without waiting; False while another process holds it.
+    """Lock an open file or folder against other processes without waiting; return False if another process holds the
+    lock.
 
-    The kernel releases the lock when the descriptor is closed.  A file system or a machine without such locks counts as
-    free.
+    The kernel releases the lock when the descriptor is closed.  Where the file system or the machine has no such locks,
+    the file counts as free.
     """
     try:
         import fcntl  # imported here, because reports and checks work on systems without it
@@ -165,7 +166,8 @@ def try_lock(fd: int) -> bool:
 
 
 def read_fields(path: Path) -> dict[str, object]:
-    """Read a JSON object, such as a run's ``summary.json`` or ``meta.json``; empty if missing or invalid."""
+    """Read a JSON object, such as a run's ``summary.json`` or ``meta.json``; return an empty one if it is missing or
+    invalid."""
     with contextlib.suppress(OSError, ValueError, RecursionError):
         # Not msgspec: the doctor imports this and must work with a broken msgspec.
         content = json.loads(read_file(path, MAX_JSON_BYTES))
@@ -188,7 +190,8 @@ class LineTail:
         self._partial_line = b""
 
     def lines(self) -> list[bytes]:
-        """Return the new lines since the last call, without line ends; none if the file cannot be read."""
+        """Return the lines added since the last call, without line endings; an empty list if the file cannot be
+        read."""
         try:
             size = self._path.stat().st_size
             if self._offset - len(self._partial_line) <= size < self._offset:  # the file was truncated within a line

@@ -1,4 +1,4 @@
-"""Guard for third-party Python code in the tick: exceptions, unusable results and overruns become a fault."""
+"""Guard for third-party Python code in the tick: exceptions, unusable results and overruns become faults."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, ParamSpec, TypeVar
 from onrig.runtime import registry
 
 BUDGET_FRACTION: Final = 0.1
-"""Maximum share of the sampling period per third-party call."""
+"""Largest share of the sampling period that one third-party call may take."""
 MAX_BUDGET_NS: Final = 2_000_000
 
 T = TypeVar("T")
@@ -22,14 +22,16 @@ def budget_ns(period_us: int) -> int:
 
 
 class Guard:
-    """Guard around the third-party calls of a tick; reports each failure to ``on_failure``."""
+    """Guard around a tick's third-party calls that reports each failure to ``on_failure``."""
 
     def __init__(self, on_failure: Callable[[str], None], budget_ns: int, clock: Callable[[], int] | None) -> None:
-        """``clock`` in ns measures overruns; None, as in virtual time and in replays, disables this check."""
+        """``clock``: clock in ns that detects overruns; None, as in virtual time and in replays, disables this
+        check."""
         self._on_failure, self._budget_ns, self._clock = on_failure, budget_ns, clock
 
     def wrap(self, name: str, call: Callable[P, T], fallback: T) -> Callable[P, T]:
-        """Wrap ``call``; after a failure the result is ``fallback``."""
+        """Wrap ``call``: an exception is reported and ``fallback`` returned; an overrun is reported and its result
+        returned."""
         on_failure, max_ns, clock = self._on_failure, self._budget_ns, self._clock or _no_clock
 
         def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -52,8 +54,7 @@ def _no_clock() -> int:
 
 
 def measure_ns(call: Callable[[], object], n_calls: int = 200) -> int:
-    """Measure the 99th percentile (ns) of the durations of ``n_calls`` consecutive calls, after as many warm-up
-    calls."""
+    """Return the 99th-percentile duration (ns) of ``n_calls`` consecutive calls, made after as many warm-up calls."""
     for _ in range(n_calls):
         call()
     durations_ns = []

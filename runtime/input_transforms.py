@@ -1,4 +1,4 @@
-"""Input transforms: functions of one observation that a policy receives, chosen by ``kind``.
+"""Input transforms: functions of one observation whose results a policy receives, chosen by ``kind``.
 
 The tick evaluates them at every frame; third-party transforms in Python run under a guard (``onrig.runtime.guard``).
 """
@@ -31,12 +31,12 @@ class InputTransform(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ta
         return iter(())
 
     def signal(self, observation: Observation) -> Observation:
-        """Return name, unit and range of the result; [low, high] maps to [-1, 1]."""
+        """Return the name, unit and range of the result; [low, high] maps to [-1, 1]."""
         raise NotImplementedError
 
     def build(self, index: int, rig: Rig) -> BatchFunction:
-        """Build the stateless function from observations (..., n) in SI units, in the order of ``rig.signals``, to
-        (...).
+        """Build a stateless function that maps observations (..., n), in SI units and the order of ``rig.signals``, to
+        results (...).
 
         ``index``: index of the transformed observation. The function must use numpy throughout, so that single and
         batched results are equal.
@@ -44,7 +44,8 @@ class InputTransform(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ta
         raise NotImplementedError
 
     def build_scalar(self, index: int, rig: Rig) -> ScalarFunction:
-        """Build the function for one observation (n,) of floats; by default through an array, which takes a few µs."""
+        """Build the function for one observation (n,) of floats; the default converts it to an array, which takes a few
+        µs."""
         function = self.build(index, rig)
         return lambda observation: float(function(np.array(observation, np.float64)))
 
@@ -106,4 +107,4 @@ if TYPE_CHECKING:
     AnyTransform = str | InputTransform
 else:
     AnyTransform = str | Annotated[Any, registered(registry.INPUT_TRANSFORMS)]
-"""A transform, or its name if all settings are defaults."""
+"""A transform, or just its name if all its settings have their default values."""

@@ -1,7 +1,7 @@
-"""Policy inputs: all observations of a rig, or values composed of current and past ones, and images of its cameras.
+"""Policy inputs: all observations of a rig, or values composed of current and past observations and camera images.
 
-Shared by the tick, trials and environments. Shield, reward and reset always use the rig's observations, never an image;
-records hold both.
+Shared by the tick, trials and environments. The shield, the reward and resets always use the rig's observations, never
+an image; records hold both the observations and the inputs.
 """
 
 from __future__ import annotations
@@ -30,18 +30,19 @@ class PolicyInput(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fi
     """One component of a policy's input."""
 
     observation: str
-    """Name of a rig's observation or camera; ``previous_NAME`` for the command in force, if the rig adds it."""
+    """Name of an observation or camera of the rig; ``previous_NAME`` for an actuator's command in force, if the rig
+    adds it."""
     form: AnyTransform = "value"
-    """Transform of the observation: ``value``, ``cos`` or ``sin`` (of angles), or a mapping with the ``kind`` of
-    another transform."""
+    """Transform of the observation: ``value``, ``cos`` or ``sin`` (for angles), or a mapping with the ``kind`` of any
+    other transform."""
     lag: Annotated[int, msgspec.Meta(ge=0, le=MAX_LAG)] = 0
-    """Age in frames of the device; an episode's first frame, or image, stands in for missing earlier ones."""
+    """Age in device frames; an episode's first frame or image replaces earlier ones that do not exist."""
 
     def __post_init__(self) -> None:
         """Check the transform against the registry; raises ValueError."""
         if isinstance(self.form, str):
             transform = _transform_by_name(self.form)
-            if registry.is_third_party(transform):  # record the settings, because its defaults may change
+            if registry.is_third_party(transform):  # record its settings, because their defaults may change
                 msgspec.structs.force_setattr(self, "form", transform)
         else:
             super().__post_init__()
@@ -65,9 +66,9 @@ Inputs = Sequence[PolicyInput] | msgspec.UnsetType
 
 
 def policy_signals(inputs: Inputs, rig: Rig) -> tuple[Observation, ...]:
-    """Return the components of the policy's input, in order; [low, high] maps to [-1, 1].
+    """Return the signal of each component of the policy's input, in order; [low, high] maps to [-1, 1].
 
-    Expects inputs without :func:`input_problems`.
+    Expects inputs for which :func:`input_problems` returns an empty list.
     """
     if inputs is msgspec.UNSET:
         return rig.signals
@@ -101,7 +102,8 @@ def _input_signal(term: PolicyInput, observation: Observation) -> Observation:
 
 
 TransformGuard = Callable[[str, ScalarFunction], ScalarFunction]
-"""Function that wraps a third-party transform, given its name and the transform, in a guard."""
+"""Function that takes the name and the function of a third-party transform and returns the function wrapped in a
+guard."""
 
 
 class InputComposition:
@@ -122,7 +124,7 @@ class InputComposition:
     def __call__(self, observations: Sequence[Sequence[float]]) -> tuple[float, ...]:
         """Compose the inputs (k,) from observations (n,) in SI units, newest first.
 
-        The oldest observation is repeated while there are fewer than ``history`` previous ones.
+        The oldest observation is repeated until ``history`` previous ones are available.
         """
         oldest = len(observations) - 1
         return tuple(
@@ -130,14 +132,14 @@ class InputComposition:
         )
 
     def batch(self, observations: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Compose a batch: observations (r, ..., n), newest first, to inputs (..., k); equal to single calls up to
+        """Compose a batch of inputs (..., k) from observations (r, ..., n), newest first; equal to single calls up to
         rounding."""
         oldest = len(observations) - 1
         return np.stack([function(observations[min(lag, oldest)]) for lag, function in self._batch_functions], axis=-1)
 
 
 class ImageComposition:
-    """Policy inputs composed of the rig's observations and of images."""
+    """Policy inputs composed of the rig's observations and camera images."""
 
     def __init__(self, inputs: Sequence[PolicyInput], rig: Rig, guard: TransformGuard | None = None) -> None:
         """``guard`` wraps third-party transforms."""
@@ -146,7 +148,7 @@ class ImageComposition:
         composed_inputs = [term for term in inputs if term.observation not in camera_index]
         self._composition: Final = InputComposition(composed_inputs, rig, guard) if composed_inputs else None
         self._plan: Final = tuple((term.lag, camera_index.get(term.observation)) for term in inputs)
-        """Lag and camera of each input; None for a value of the composition."""
+        """Lag and camera index of each input; the index is None for a value from ``_composition``."""
         self.history: Final = max(term.lag for term in inputs)
         """Number of previous observations and images needed."""
 
@@ -155,7 +157,7 @@ class ImageComposition:
     ) -> tuple[float, ...]:
         """Compose the inputs (k,) from observations (n,) in SI units and the images of the ``cameras``, newest first.
 
-        The oldest ones are repeated while there are fewer than ``history`` previous ones.
+        The oldest ones are repeated until ``history`` previous ones are available.
         """
         composed_values = iter(() if self._composition is None else self._composition(observations))
         oldest, values = len(images) - 1, list[float]()
@@ -194,7 +196,7 @@ def _compile_input(term: PolicyInput, index: int, rig: Rig, guard: TransformGuar
 
 
 def build_composition(inputs: Inputs, rig: Rig, guard: TransformGuard | None = None) -> InputComposition | None:
-    """Return the composition of policy inputs without images; None if they are the rig's observations."""
+    """Return the composition of policy inputs without images; None if the inputs are simply the rig's observations."""
     return None if inputs is msgspec.UNSET else InputComposition(inputs, rig, guard)
 
 

@@ -11,25 +11,26 @@ from onrig.runtime.config.problem import Finding
 from onrig.runtime.run_config import RunConfig
 
 MAX_LEASE_S: Final = 10.0
-"""Longest time for which a rig may hold its last command under its lease or its watchdog: a period at the lowest
-rate."""
+"""Longest time for which a rig may hold its last command under its lease or its watchdog: one period at the lowest
+sampling rate."""
 _MIN_FEEDINGS: Final = 2
-"""Minimum number of samples within a watchdog's timeout; it is fed once per sample."""
+"""Minimum number of samples within a watchdog's timeout; the watchdog is fed once per sample."""
 
 
 def lease_ns(config: RunConfig) -> int:
-    """Return the longest time for which a device holds a command, from the receipt of the frame that it answers (wall
-    clock).
+    """Return the longest time (wall clock) for which a device holds a command, from the receipt of the frame that the
+    command answers.
 
-    The device accepts it within the period that starts with the frame, and then holds it for at most a lease.
+    The device accepts the command within the period that starts with the frame, and then holds it for at most one
+    lease.
     """
     return (config.rig.lease_periods + 1) * config.wall_period_ns
 
 
 def longest_hold_ns(config: RunConfig) -> int:
-    """Return ``lease_ns``, plus the watchdog's timeout if a driver may have stopped as well.
+    """Return ``lease_ns``, plus the watchdog's timeout for a driver, which may have stopped as well.
 
-    0 in lockstep, where virtual time stops between commands.
+    The result is 0 in lockstep, where virtual time stops between commands.
     """
     driver = config.device.driver
     watchdog_s = None if driver is UNSET else driver.watchdog_s
@@ -37,7 +38,7 @@ def longest_hold_ns(config: RunConfig) -> int:
 
 
 def describe_lease(config: RunConfig) -> str:
-    """Describe the guarantee of the lease on this device in one sentence."""
+    """Describe in one sentence what the lease guarantees on this device."""
     guarantee = f"safe within {lease_ns(config) * 1e-9:.3g} s of the last command"
     device = config.device
     if device.driver is UNSET:

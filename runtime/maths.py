@@ -1,8 +1,8 @@
 """Functions for a plant's physics, for floats and for numpy arrays, with identical results for both.
 
 Plants are written once, in terms of these functions.  Another array library is supported by supplying the same
-functions.  Outside a function's domain the result is NaN or infinite for floats too, as in numpy: a diverging plant
-causes no error.
+functions.  Outside a function's domain the result is NaN or infinite for floats too, as in numpy, so that a diverging
+plant causes no error.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Maths(Protocol[V]):
 
 
 def _with_python_floats(ufunc: Callable[..., Any]) -> Any:
-    """Scalar version of a numpy function whose results differ from those of ``math`` in the last bit."""
+    """Return a scalar version of a numpy function whose results differ from those of ``math`` in the last bit."""
 
     def function(*values: float) -> float:
         return float(ufunc(*values))
@@ -113,7 +113,7 @@ def _with_python_floats(ufunc: Callable[..., Any]) -> Any:
 
 
 def _nan_outside_domain(function: Callable[[float], float]) -> Any:
-    """Scalar version of a function with identical results in ``math`` and numpy, with NaN outside its domain."""
+    """Return a function from ``math`` whose results equal numpy's, extended to return NaN outside its domain."""
 
     def function_or_nan(x: float) -> float:
         try:
@@ -181,7 +181,7 @@ class _BatchedMaths:
     abs: Any = staticmethod(np.abs)
     sign: Any = staticmethod(np.sign)
 
-    # numpy's minimum and maximum return either zero of 0.0 and -0.0, depending on the length of the array.
+    # Given 0.0 and -0.0, numpy's minimum and maximum return either of them, depending on the length of the array.
     @staticmethod
     def minimum(a: Array | float, b: Array | float) -> Array:
         return np.where(np.less(a, b) | np.isnan(a), a, b)
@@ -204,5 +204,5 @@ BATCHED: Final = cast(Maths[Array], _BatchedMaths())
 
 
 def maths_for(value: V) -> Maths[V]:
-    """Return the functions for a value: a float or a numpy array."""
+    """Return the functions for the type of ``value``: a float or a numpy array."""
     return SCALAR if isinstance(value, (float, int)) else BATCHED

@@ -1,4 +1,4 @@
-"""Normalised units: [low, high] of a signal maps linearly to [-1, 1], not clipped (as in de Bruin et al. 2018)."""
+"""Normalised units: a signal's [low, high] maps linearly to [-1, 1], without clipping (as in de Bruin et al. 2018)."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ class Ranged(Protocol):
 
     @property
     def low(self) -> float:
-        """SI value mapped to -1."""
+        """SI value that maps to -1."""
 
     @property
     def high(self) -> float:
-        """SI value mapped to 1."""
+        """SI value that maps to 1."""
 
 
 class Normalisation(NamedTuple):
-    """Map of k signals between SI and normalised units, in float64."""
+    """Linear map of k signals between SI and normalised units, in float64."""
 
     centre: Values
-    """(k,) SI value mapped to 0."""
+    """SI value that maps to 0, shape (k,)."""
     half_range: Values
-    """(k,) SI size of one normalised unit."""
+    """SI size of one normalised unit, shape (k,)."""
 
     @classmethod
     def from_signals(cls, signals: Sequence[Ranged]) -> Normalisation:
-        """Return the map for these signals, in their order."""
+        """Return the map for these signals, in the given order."""
         low, high = (np.array([getattr(s, end) for s in signals], np.float64) for end in ("low", "high"))
         return cls(0.5 * (low + high), 0.5 * (high - low))
 

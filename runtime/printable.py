@@ -1,4 +1,4 @@
-"""Escaping of untrusted text for display: devices, learners, policies and files may contain any characters.
+"""Escaping of untrusted text for display: text from devices, learners, policies and files may contain any characters.
 
 Escape codes control a terminal, and bidirectional control characters can falsify a line.  Non-printable
 characters are therefore shown as escape sequences.
@@ -14,7 +14,7 @@ _LAYOUT_CHARACTERS: Final = frozenset("\n\t")
 
 
 def printable(text: str, max_length: int = MAX_LENGTH) -> str:
-    """Return a text as one line of printable characters, cut to ``max_length`` of them."""
+    """Truncate a text to ``max_length`` characters and escape the non-printable ones, so that it fits on one line."""
     shortened_text = text if len(text) <= max_length else f"{text[: max_length - 1]}…"
     return (
         shortened_text
@@ -24,7 +24,7 @@ def printable(text: str, max_length: int = MAX_LENGTH) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Escape all but newlines, tabs and printable characters in a text of any length."""
+    """Escape the non-printable characters in a text of any length, except newlines and tabs."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in _LAYOUT_CHARACTERS else _escape(c) for c in text)

@@ -26,7 +26,7 @@ _trusts_everything = False
 _allowed_by_digest: dict[str, bytes] = {}
 """Contents of the files that this process has read and may run, by digest."""
 _received_by_digest: dict[str, bytes] = {}
-"""Contents sent by another machine, which replace files, by digest."""
+"""Contents sent by another machine, by digest; they are used in place of local files."""
 
 
 class PythonFile(NamedTuple):
@@ -51,7 +51,7 @@ class PythonFile(NamedTuple):
 
 
 class NotTrusted(ValueError):
-    """Files whose code is not trusted."""
+    """Error raised for files whose code is not trusted."""
 
     def __init__(self, *paths: Path) -> None:
         # The remedy comes first, because long messages are truncated.
@@ -60,12 +60,12 @@ class NotTrusted(ValueError):
 
 
 def python_file(text: str, base: Path | None) -> PythonFile:
-    """Read the name of a plugin: as written in a configuration in the folder ``base``, or resolved.
+    """Parse the name of a plugin, either as written in a configuration in the folder ``base`` or in the resolved form.
 
-    The written form is trusted if that folder is the working directory or a subfolder of it, the resolved form if the
-    caller or its parent process trusts its digest. ``base`` is None for results, such as a run folder's configuration,
-    which must have the resolved form. Raises NotTrusted; raises ValueError if the name is invalid, or the file is
-    missing or has changed since it was resolved.
+    A file named in the written form is trusted if ``base`` is the working directory or one of its subfolders; one named
+    in the resolved form is trusted if this process or its parent trusts its digest. ``base`` is None for results, such
+    as a run folder's configuration, which must use the resolved form. Raises NotTrusted if the file is not trusted, and
+    ValueError if the name is invalid, or the file is missing or has changed since it was resolved.
     """
     match = _REFERENCE.fullmatch(text)
     if match is None:
@@ -129,7 +129,7 @@ def trusted_digests() -> set[str]:
 
 
 def import_file(file: PythonFile) -> ModuleType:
-    """Import a file as a module, once per process; propagates exceptions of its code."""
+    """Import a file as a module, once per process; exceptions raised by its code propagate."""
     name = f"{file.path.stem}_{file.sha256[:12]}"
     if name in sys.modules:
         return sys.modules[name]
@@ -138,7 +138,7 @@ def import_file(file: PythonFile) -> ModuleType:
         raise ValueError("it has changed since it was checked")
     module = ModuleType(name)
     module.__file__ = str(file.path)
-    sys.modules[name] = module  # before execution, because msgspec resolves annotations there
+    sys.modules[name] = module  # before execution, because msgspec looks up annotations there
     try:
         exec(compile(content, str(file.path), "exec", dont_inherit=True), module.__dict__)
     except BaseException:

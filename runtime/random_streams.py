@@ -26,17 +26,18 @@ class Role(enum.IntEnum):
 _START_CHILD: Final = 2
 _TARGETS_CHILD: Final = 3
 _PLANT_CHILD: Final = 4
-"""Children of a reset's seed; the preceding children drive the noise of the twin's sensors and actuators."""
+"""Numbers of a reset seed's children; the children with lower numbers drive the noise of the twin's sensors and
+actuators."""
 
 
 def stream(seed: int, role: Role, episode: int = 0, *within: int) -> np.random.Generator:
-    """Return the generator of one role in one episode of a run; ``within`` numbers the streams of a role that has
+    """Return the generator for one role in one episode of a run; ``within`` distinguishes the streams of a role with
     several."""
     return np.random.default_rng(np.random.SeedSequence(entropy=seed, spawn_key=(role, episode, *within)))
 
 
 def device_seed(seed: int, role: Role, episode: int) -> int:
-    """Return the 64-bit seed for the device's reset in one episode (training and evaluation differ)."""
+    """Return the 64-bit seed for the device's reset in one episode (training and evaluation episodes differ)."""
     words = np.random.SeedSequence(entropy=seed, spawn_key=(role, episode)).generate_state(1, np.uint64)
     return int(words[0])
 
@@ -47,10 +48,10 @@ def start_stream(reset_seed: int) -> np.random.Generator:
 
 
 def target_stream(reset_seed: int, number: int) -> np.random.Generator:
-    """Return the generator of the target with this number, for an episode identified only by its reset's seed."""
+    """Return the generator of the target with this number, in an episode identified only by the seed of its reset."""
     return np.random.default_rng(np.random.SeedSequence(entropy=reset_seed, spawn_key=(_TARGETS_CHILD, number)))
 
 
 def plant_stream(reset_seed: int) -> np.random.Generator:
-    """Return the generator of a twin's plant for a reset with this seed, if the twin draws its plants."""
+    """Return the generator that draws a twin's plant for a reset with this seed, if the twin draws its plants."""
     return np.random.default_rng(np.random.SeedSequence(entropy=reset_seed, spawn_key=(_PLANT_CHILD,)))

@@ -1,8 +1,8 @@
 """Step record: all inputs, decisions and measurements of the loop in one tick.
 
-``Step`` declares the fields.  Derived from it are the record in shared memory (written with ``struct``, which is fast
-for one record, and read with numpy, which is fast in bulk), the messages of the log, the columns of a post-mortem, and
-the comparison in ``onrig replay``.  Observations and actions are in SI units and in the rig's order.
+``Step`` declares the fields.  The following are derived from it: the record in shared memory (written with ``struct``,
+which is fast for one record, and read with numpy, which is fast in bulk), the messages of the log, the columns of a
+post-mortem, and the comparison in ``onrig replay``.  Observations and actions are in SI units and in the rig's order.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Kind(enum.IntEnum):
     TRAIN = 0
     EVAL = 1
     RESET = 2
-    """Motion to the start of an episode by a reset controller; has the index of the previous training episode and is
+    """Motion to an episode's start under a reset controller; it has the index of the previous training episode and is
     not used for learning."""
 
 
@@ -47,21 +47,21 @@ class Flag(enum.IntFlag):
     LATE = 32
     """The command took effect after the sample (0 < tau < T) or not at all (tau = T)."""
     FADED = 64
-    """The run is fading out: ``explored`` is not the action of policy and exploration."""
+    """The run is fading out, so ``explored`` is not the action that policy and exploration chose."""
     PROBATION = 128
     """The acting policy is on probation and may be rolled back."""
     ROLLED_BACK = 256
     """First record after a rollback: the predecessor acts again."""
     CUT_OFF = 512
     """The connection closed after this record's command. The record ends its episode although it has an action, whose
-    outcome is unknown (together with NO_ACTION)."""
+    outcome is unknown; NO_ACTION is set as well."""
     RESTRAINED = 1024
     """A stochastic policy's noise was reduced (amplitude below 1): the action follows a narrower distribution than the
     policy's."""
     NATIVE = 2048
     """The C library evaluated the policy, not onnxruntime; the two differ in rounding."""
     HELD = 4096
-    """The trainer that acts in place of a policy gave no action in time; its last action was held."""
+    """The trainer that acts in place of a policy supplied no action in time, so its last action was held."""
 
 
 class Rule(enum.IntEnum):
@@ -76,7 +76,8 @@ class Rule(enum.IntEnum):
     """The fallback controller still acts after an earlier intervention."""
     JERK = 6
     PREDICTED = 7
-    """The command would have left the set of states where the fallback can keep the velocity in its envelope."""
+    """The command would have led out of the set of states from which the fallback can keep the velocity in its
+    envelope."""
 
     falls_back: bool
     """Whether the fallback controller acts under this rule; other rules only limit the command."""
@@ -112,7 +113,7 @@ class Stored(NamedTuple):
     """Storage and meaning of a field of the step."""
 
     number: int
-    """Field number in the log's messages, part of that format; a new field gets the next one (41)."""
+    """Field number in the log's message format; the next new field gets number 41."""
     code: Code
     source: Source
     """Origin: the device's frames, the loop's clock and counters, or a decision (recomputed by a replay)."""
@@ -139,14 +140,14 @@ class Step(msgspec.Struct, gc=False, eq=False):
     """Number of the frame answered by ``u_end``; 0 for the safe output."""
     sensors: Annotated[tuple[int, ...], Stored(22, "i4", "frame", "sensor", "counts")]
     u_start: Annotated[tuple[int, ...], Stored(24, "i4", "frame", "actuator", "counts")]
-    """Commands in force at the start and at the end of the period governed by the step's action."""
+    """Command in force at the start of the period governed by the step's action; ``u_end``: at its end."""
     u_end: Annotated[tuple[int, ...], Stored(25, "i4", "frame", "actuator", "counts")]
 
     observation: Annotated[tuple[float, ...], Stored(26, "f4", "decision", "signal", "SI")]
     policy: Annotated[tuple[float, ...], Stored(27, "f4", "decision", "actuator", "SI")]
     """The policy's action without noise: for a stochastic policy, its clipped or squashed mean."""
     amplitude: Annotated[tuple[float, ...], Stored(33, "f4", "decision", "actuator")]
-    """Factor on each action's noise, gates included; 0 without noise."""
+    """Factor on each action's noise, including the effect of gates; 0 without noise."""
     explored: Annotated[tuple[float, ...], Stored(28, "f4", "decision", "actuator", "SI")]
     commanded: Annotated[tuple[float, ...], Stored(29, "f4", "decision", "actuator", "SI")]
     command: Annotated[tuple[int, ...], Stored(23, "i4", "decision", "actuator", "counts")]
@@ -156,7 +157,7 @@ class Step(msgspec.Struct, gc=False, eq=False):
     """1-norm of explored minus policy action, both clipped and normalised (de Bruin et al. 2018, §7.1.1)."""
     rule: Annotated[Rule, Stored(6, "u1", "decision")] = Rule.NONE
     amount: Annotated[float, Stored(35, "f4", "decision")] = 0.0
-    """Amount of the intervention and margin to the limits (``onrig.runtime.safety.shield.Verdict``)."""
+    """Amount of the intervention; ``margin``: margin to the limits (``onrig.runtime.safety.shield.Verdict``)."""
     margin: Annotated[float, Stored(36, "f4", "decision")] = 1.0
     tau_us: Annotated[int, Stored(14, "u4", "frame")] = 0
     """Time from the sample to the switch of the period's command."""
@@ -165,7 +166,7 @@ class Step(msgspec.Struct, gc=False, eq=False):
     policy_id: Annotated[int, Stored(8, "u4", "decision")] = 0
 
     missed: Annotated[int, Stored(9, "u2", "loop")] = 0
-    """Frames before this one that were not answered."""
+    """Number of frames before this one that were not answered."""
     miss: Annotated[Miss, Stored(10, "u1", "loop")] = Miss.NONE
     t_mono_ns: Annotated[int, Stored(16, "i8", "loop")] = 0
     """Time of the sample: the host's monotonic clock, or virtual in lockstep."""
@@ -177,10 +178,11 @@ class Step(msgspec.Struct, gc=False, eq=False):
     """64 bits, because a stage may last minutes in a suspended process."""
 
     drawn: Annotated[tuple[float, ...], Stored(39, "f4", "decision", "actuator", behaviour=True)] = ()
-    """Draw of a stochastic policy, and mean and std of its Gaussian (std reduced if the amplitude is below 1);
-    normalised, before clipping or squashing (``onrig.runtime.policy.contract.ports_for``)."""
+    """Value drawn by a stochastic policy; ``mean`` and ``std`` describe the Gaussian it is drawn from (std reduced if
+    the amplitude is below 1). All are normalised, before clipping or squashing
+    (``onrig.runtime.policy.contract.ports_for``)."""
     input: Annotated[tuple[float, ...], Stored(40, "f4", "decision", "input", "SI")] = ()
-    """Input of the policy, if it is not the observation (``onrig.runtime.inputs``)."""
+    """Input of the policy, if it differs from the observation (``onrig.runtime.inputs``)."""
     mean: Annotated[tuple[float, ...], Stored(31, "f4", "decision", "actuator", behaviour=True)] = ()
     std: Annotated[tuple[float, ...], Stored(32, "f4", "decision", "actuator", behaviour=True)] = ()
 
@@ -193,7 +195,7 @@ class Field(NamedTuple):
 
     name: str
     type: type
-    """Enumeration of a scalar, if any; otherwise the type of its value."""
+    """Enumeration, for a scalar that has one; otherwise the type of the value."""
     stored: Stored
 
 
@@ -210,13 +212,14 @@ def _declared_fields() -> Iterator[Field]:
 
 
 FIELDS: Final = tuple(_declared_fields())
-"""Fields of the step in the order of declaration, including those of stochastic policies."""
+"""Fields of the step in the order of their declaration, including the fields of stochastic policies."""
 
 
 def _flattener(fields: Sequence[Field], n_actions: int) -> Callable[[Step], tuple[float, ...]]:
-    """Compile ``(step.tick, ..., *step.sensors, ...)``: getters and chains take twice as long in every tick.
+    """Compile ``(step.tick, ..., *step.sensors, ...)`` into one function; ``attrgetter`` and ``chain`` would take twice
+    as long.
 
-    Fields of a stochastic policy are 0 if none was evaluated.
+    The fields of a stochastic policy are 0 if no policy was evaluated.
     """
     items = [
         f"*(step.{name} or none)" if stored.behaviour else f"{'*' * (stored.per != 'tick')}step.{name}"
@@ -231,7 +234,7 @@ def _flattener(fields: Sequence[Field], n_actions: int) -> Callable[[Step], tupl
 class RecordLayout:
     """Layout of a rig's records: scalars, then vectors, between ``seq`` and ``crc``.
 
-    ``behaviour`` adds the fields of stochastic policies, ``n_inputs`` the policy inputs, if they are not the
+    ``behaviour`` adds the fields of stochastic policies; ``n_inputs`` adds the policy inputs, if they differ from the
     observation.
     """
 
@@ -249,7 +252,7 @@ class RecordLayout:
         vectors = [f for f in fields if f.stored.per != "tick"]
         self.fields: Final = (SEQ, *scalars, *vectors, CRC)
         self.values: Final = _flattener([*scalars, *vectors], n_actions)
-        """A step's values in the order of the layout, without ``seq`` and ``crc``."""
+        """Function that returns a step's values in the order of the layout, without ``seq`` and ``crc``."""
         self._body = struct.Struct("<" + "".join(self._code(f) for f in self.fields[:-1]))
         self._crc = struct.Struct("<" + self._code(CRC))
         self.size: int = self._body.size + self._crc.size
@@ -289,14 +292,14 @@ class RecordLayout:
         return zlib.crc32(raw[:end]) == crc
 
     def pack(self, steps: list[Step]) -> npt.NDArray[np.void]:
-        """Return steps as records, numbered from 0."""
+        """Convert steps to records, numbered from 0."""
         buffer = memoryview(bytearray(self.size * len(steps)))
         for seq, step in enumerate(steps):
             self.pack_into(buffer, self.size * seq, seq, self.values(step))
         return np.frombuffer(buffer, self.dtype)
 
     def step(self, record: npt.NDArray[np.void]) -> Step:
-        """Return the step of a record, shape ()."""
+        """Convert a record, shape (), to a step."""
         values: dict[str, object] = {}
         for name, kind, stored in self.fields[1:-1]:
             value = record[name].tolist()

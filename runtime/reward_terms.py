@@ -29,19 +29,20 @@ Decrease = Literal["gaussian", "linear", "quadratic", "cosine"]
 
 
 class Tolerance(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="tolerance"):
-    """``weight`` while an observation is within bounds, decreasing outside them (as in dm_control's rewards)."""
+    """Reward of ``weight`` while an observation is within bounds, decreasing outside them (as in dm_control's
+    rewards)."""
 
     observation: str
     """Name of the observation."""
     bounds: tuple[Quantity, Quantity]
-    """[low, high] in the observation's unit; equal for a single value."""
+    """[low, high] in the observation's unit; two equal numbers stand for a single value."""
     margin: NotNegative = 0.0
     """Distance from the bounds at which the reward has decreased to ``value_at_margin``; 0: no reward outside the
     bounds."""
     shape: Decrease = "gaussian"
     """Shape of the decrease; all but ``gaussian`` reach 0."""
     value_at_margin: Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)] = 0.1
-    """Share of the weight that remains at the margin; above 0 for ``gaussian``."""
+    """Share of the weight that remains at the margin; must be above 0 for ``gaussian``."""
     weight: NotNegative = 1.0
     """Reward within the bounds."""
     folded: bool = False
@@ -73,7 +74,8 @@ class Tolerance(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="tolera
 
 
 def build_decrease(shape: Decrease, value_at_margin: float) -> Callable[[Values], Values]:
-    """Build the decrease from 1 at distance 0 to ``value_at_margin`` at distance 1, (...,) to (...,)."""
+    """Build the function that decreases from 1 at distance 0 to ``value_at_margin`` at distance 1, from (...,) to
+    (...,)."""
     if shape == "gaussian":
         rate = -2.0 * math.log(value_at_margin) if value_at_margin > 0.0 else math.inf
         return lambda d: np.exp(-0.5 * rate * (d * d))
@@ -90,7 +92,7 @@ def build_decrease(shape: Decrease, value_at_margin: float) -> Callable[[Values]
 class ActionChange(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="action_change"):
     """Minus ``weight`` times the absolute or squared change of the applied action since the previous one.
 
-    For the first action of an episode, the previous one is the output at the first sample (after a reset, the safe
+    For an episode's first action, the previous action is the output at the first sample (after a reset, the safe
     output).
     """
 
@@ -117,7 +119,7 @@ class ActionChange(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="act
 
 
 class Alive(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="alive"):
-    """``reward`` in every step."""
+    """Constant ``reward`` in every step."""
 
     reward: Quantity
     """Reward in raw units of the task."""
@@ -128,7 +130,7 @@ class Alive(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="alive"):
 
 
 class Terminal(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="terminal"):
-    """``reward`` in the step in which the task terminates, usually negative."""
+    """``reward`` in the step that terminates the episode, usually negative."""
 
     reward: Quantity
     """Reward in raw units of the task."""
@@ -142,7 +144,7 @@ class AtWall(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="wall"):
     """Minus ``penalty`` while an observation is at one of its mechanical stops."""
 
     observation: str
-    """Observation whose ends are the stops."""
+    """Observation whose travel ends at the stops."""
     low: Quantity
     """Lower stop."""
     high: Quantity
@@ -153,7 +155,7 @@ class AtWall(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="wall"):
     """Distance from a stop that counts as contact."""
 
     def problems(self, rig: Rig) -> Problems:
-        """Report a missing observation, crossed stops, and margins that overlap."""
+        """Report a missing observation, crossed stops, and overlapping margins."""
         yield from unknown_name_problems("observation", self.observation, rig)
         if not self.low < self.high:
             yield "", f"needs low < high, got {self.low} and {self.high}"
@@ -179,17 +181,17 @@ class ExpressionTerm(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="e
     the action) and of actuators; ``previous_ACTUATOR`` is the previous action."""
 
     def problems(self, rig: Rig) -> Problems:
-        """Report an invalid expression, with line and column in it."""
+        """Report an invalid expression, with the line and column of the error."""
         yield from expression_problems(self.value, expression_names(rig))
 
     def uses_previous_action(self, rig: Rig) -> bool:
-        """Whether the expression names a previous action."""
+        """Return whether the expression names a previous action."""
         names = expression_names(rig)
         first_previous = len(names) - len(rig.actuators)
         return not any(self.problems(rig)) and max(slots_of(parse(self.value, names)), default=-1) >= first_previous
 
     def build(self, rig: Rig) -> Callable[[Transitions], Values]:
-        """Build the value; NaN where a comparison is undefined."""
+        """Build the evaluation of the expression, which returns NaN where a comparison is undefined."""
         node, index = parse(self.value, expression_names(rig)), observation_index(rig)
         columns = [index[o.name] for o in (*rig.observations, *targets_of(rig))]
         n, m = len(columns), len(rig.actuators)
@@ -210,7 +212,8 @@ class ExpressionTerm(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="e
 
 
 def expression_names(rig: Rig) -> list[str]:
-    """Return the names in a reward's expression: observations, targets, actuators, previous actions, in this order."""
+    """Return the names available to a reward's expression, in order: observations, targets, actuators, previous
+    actions."""
     actuators = [a.name for a in rig.actuators]
     observation_names = [o.name for o in (*rig.observations, *targets_of(rig))]
     return [*observation_names, *actuators, *(f"previous_{name}" for name in actuators)]

@@ -1,7 +1,8 @@
 """Reward terms in addition to the paper's form (``onrig.runtime.task``), chosen by ``kind``.
 
-The replay process computes them, because the tick needs no reward; trials, environments and baselines do so themselves.
-A term applies numpy functions to batches of any shape, so that a single transition gives identical results.
+The replay process computes them, because the tick needs no reward; trials, environments and baselines compute them
+themselves. A term applies numpy functions to batches of any shape, so that a transition has the same reward alone as in
+a batch.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ from onrig.runtime.config.registered import registered
 Values = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Problems = Iterator[tuple[str, str]]
-"""Problems as (path in the section, message)."""
+"""Problems as (path in the section, message) pairs."""
 
 
 class Transitions(NamedTuple):
-    """Batch (...,) of transitions as the input of reward terms: SI units, float64."""
+    """Batch (...,) of transitions that reward terms receive, in SI units and float64."""
 
     observation: Values
-    """(..., n) after the action, in the order of ``Rig.signals``."""
+    """Observations (..., n) after the action, in the order of ``Rig.signals``."""
     action: Values
-    """(..., m) applied, in the order of ``Rig.actuators``."""
+    """Applied actions (..., m), in the order of ``Rig.actuators``."""
     previous_action: Values
-    """(..., m) output in force when the action was chosen: the last one applied; for an episode's first action, the
-    output at its first sample (the safe output after a reset)."""
+    """Outputs (..., m) in force when the action was chosen: the last applied action or, for an episode's first action,
+    the output at the first sample (the safe output after a reset)."""
     terminated: Bools
-    """(...,) whether the task terminates the episode after the action."""
+    """Whether the task terminates the episode after the action, shape (...,)."""
 
 
 class RewardTerm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
@@ -49,11 +50,11 @@ class RewardTerm(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_fi
         return iter(())
 
     def uses_previous_action(self, rig: Rig) -> bool:
-        """Whether the term depends on the previous action, which is not part of the state."""
+        """Return whether the term depends on the previous action, which is not part of the state."""
         return False
 
     def build(self, rig: Rig) -> Callable[[Transitions], Values]:
-        """Build the stateless function from transitions (...,) to rewards (...,)."""
+        """Build a stateless function that maps transitions (...,) to rewards (...,)."""
         raise NotImplementedError
 
 
@@ -61,7 +62,7 @@ Cost = Literal["absolute", "squared"]
 
 
 def build_cost(shape: str, delta: float = 0.0) -> Callable[[Values], Values]:
-    """Build the cost of differences e (...,): |e|, e^2, or Huber's, e^2 / 2 and linear beyond ``delta``."""
+    """Build the cost function of differences e (...,): |e|, e^2, or Huber's cost (e^2 / 2, linear beyond ``delta``)."""
     if shape == "absolute":
         return np.abs
     if shape == "squared":
@@ -84,7 +85,7 @@ class Distance(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="distanc
     target: Quantity | str = 0.0
     """Target in the observation's unit, or the name of a target of the task or of another observation."""
     folded: bool = False
-    """Whether the observation's absolute value is compared.  If not, the distance of a wrapped angle is the shorter way
+    """Whether to compare the observation's absolute value.  If not, the distance of a wrapped angle is the shorter way
     around."""
     shape: Literal["absolute", "squared", "huber"] = "absolute"
     """Cost of a distance e: ``absolute`` e, ``squared`` e², ``huber`` e²/2 up to ``delta`` and linear beyond."""
@@ -102,7 +103,7 @@ class Distance(RewardTerm, frozen=True, forbid_unknown_fields=True, tag="distanc
             yield "delta", f"only huber uses it; the shape is {self.shape}"
 
     def _target_problems(self, target: str, rig: Rig) -> Problems:
-        """Report a target that is missing, in another unit, or the observation itself."""
+        """Report a target that is missing, is in a different unit, or is the observation itself."""
         units = {o.name: o.unit for o in rig.signals}
         if target not in units:
             yield "target", describe_unknown_name(f"the task on rig '{rig.name}'", "target", target, list(units))
@@ -156,11 +157,11 @@ if TYPE_CHECKING:
 else:
     AnyTerm = Annotated[Any, registered(registry.REWARDS)]
 Terms = Mapping[str, RewardTerm] | msgspec.UnsetType
-"""Reward terms by their names in the task."""
+"""Reward terms, keyed by their names in the task."""
 
 
 class TermFailed(Exception):
-    """Exception in a term's code, or an invalid result; the message states term, file and line."""
+    """Exception in a term's code, or an invalid result; the message names the term, the file and the line."""
 
 
 def observation_index(rig: Rig) -> dict[str, int]:
@@ -181,7 +182,7 @@ def unknown_name_problems(kind: str, name: str, rig: Rig) -> Problems:
 
 
 def uses_previous_action(terms: Terms, rig: Rig) -> bool:
-    """Whether a reward depends on the previous action, so that state and action do not determine it."""
+    """Return whether a reward depends on the previous action, so that state and action alone do not determine it."""
     return any(_uses_previous_action(term, rig) for term in (terms or {}).values())
 
 
@@ -193,8 +194,10 @@ def _uses_previous_action(term: RewardTerm, rig: Rig) -> bool:
 
 
 def build_term_reward(terms: Terms, rig: Rig) -> Callable[[Transitions, Values], Values] | None:
-    """Build ``add(transitions, rewards)``, which adds the terms to rewards (...,) in the task's order; None if there
-    are none. ``add`` raises TermFailed for an exception in a term, or a result of the wrong shape.
+    """Build ``add(transitions, rewards)``, which adds the terms to rewards (...,) in the task's order; return None if
+    the task has no terms.
+
+    ``add`` raises TermFailed if a term raises an exception or returns a result of the wrong shape.
     """
     if terms is msgspec.UNSET or not terms:
         return None
@@ -226,8 +229,8 @@ class BaseReward(Protocol):
     def __call__(
         self, observation: Sequence[float], action: Sequence[float], terminated: bool | None = None, /
     ) -> float:
-        """``observation`` (n,) of s' and ``action`` (m,) applied, in SI units; ``terminated``: whether s' ends the
-        episode, if already known."""
+        """Return the reward for the ``observation`` (n,) of s' and the applied ``action`` (m,), in SI units;
+        ``terminated``: whether s' ends the episode, if already known."""
 
 
 class ScalarReward(Protocol):
@@ -241,8 +244,8 @@ class ScalarReward(Protocol):
         previous: Sequence[float] | None = None,
         /,
     ) -> float:
-        """``previous`` (m,): output in force at s, by default the safe output; the other arguments are those of
-        ``BaseReward``."""
+        """Return the reward; ``previous`` (m,) is the output in force at s, by default the safe output, and the other
+        arguments are those of ``BaseReward``."""
 
 
 class BatchedReward(Protocol):
@@ -255,15 +258,17 @@ class BatchedReward(Protocol):
         previous: NDArray[np.floating[Any]] | None = None,
         /,
     ) -> NDArray[np.float64]:
-        """``observations`` (..., n), ``actions`` and ``previous`` (..., m) as in ``ScalarReward``, to (...)."""
+        """Return the rewards (...) for ``observations`` (..., n), ``actions`` and ``previous`` (..., m), as in
+        ``ScalarReward``."""
 
 
 _MAX_CORNERS: Final = 256
 
 
 def probe_points(rig: Rig) -> Transitions:
-    """Return test points (k, n), (k, m): the middle of the ranges with the safe action, then corners with extreme
-    actions, each after a previous action at the other end of its range. No point terminates."""
+    """Return k test transitions, with observations (k, n) and actions (k, m): the middle of the ranges with the safe
+    action, then corners of the ranges with extreme actions, each after a previous action at the opposite end. None of
+    them is terminal."""
     signals, actuators = rig.signals, rig.actuators
     middle_values, safe_action = tuple(0.5 * (o.low + o.high) for o in signals), tuple(a.safe for a in actuators)
     low, high = tuple(a.low for a in actuators), tuple(a.high for a in actuators)

@@ -35,12 +35,12 @@ _MIN_FULL_EFFORT_COUNTS: Final = 4
 _MAX_USUAL_LEASE_S: Final = 1.0
 _USUAL_LEASE_PERIODS: Final = 5
 _MAX_ACCELERATION_RATIO: Final = 50.0
-"""Ratio of a plant's accelerations above which a unit is probably wrong."""
+"""Ratio between two accelerations of a plant above which a unit is probably wrong."""
 _MIN_SPREAD: Final = 0.01
 _MAX_MODEL_DEVIATION: Final = 0.3
-"""Deviation of a coil's model that a reset tolerates."""
+"""Relative deviation of a coil's model that a reset tolerates."""
 _MIN_DELAY_PERIODS: Final = 0.5
-"""Delay from which policies need the command in force as an input."""
+"""Delay, in periods, from which on policies need the command in force as an input."""
 
 
 def probable_mistakes(config: RunConfig) -> Iterator[Finding]:
@@ -144,7 +144,7 @@ def _delay_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def _wire_us(config: RunConfig) -> float:
-    """Time of a state frame and its command on a UART; 0 if the connection has no baud rate."""
+    """Return how long a state frame and its command take on a UART, in us; 0 if no baud rate determines this."""
     line, rig = config.device.line, config.rig
     if line is None or config.device.pace != "realtime" or "ttyACM" in os.path.realpath(line.address):
         return 0.0

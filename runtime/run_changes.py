@@ -31,10 +31,10 @@ _CHANGEABLE: Final[frozenset[NodePath]] = frozenset(
         ("view",),
     }
 )
-"""Settings that may change to any value, because (except for schedules over ``episodes``) none affects learning."""
+"""Settings that may change to any value, because none affects learning (except for schedules over ``episodes``)."""
 
 ChangePredicate = Callable[[Any, Any], bool]
-"""Whether a setting may change from the run's value to the requested one (None if absent)."""
+"""Function that returns whether a setting may change from the run's value to the requested one (None if absent)."""
 
 
 def _is_within(run: Any, requested: Any) -> bool:
@@ -60,7 +60,7 @@ _STRICTER_ONLY: Final[dict[NodePath, ChangePredicate]] = {
     ("limits", "predicted"): lambda run, requested: run is None,
     ("limits", "unguarded"): lambda run, requested: not requested,
 }
-"""Settings that may only become stricter; ``*`` stands for any last element of a path."""
+"""Settings that may only become stricter; ``*`` matches any last element of a path."""
 
 
 _CONNECTION_PATHS: Final = (("device", "port"), ("device", "transport"))
@@ -81,14 +81,14 @@ class Difference(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """Differences between a run's configuration and the one with which it is resumed."""
+    """Differences between a run's configuration and the one it is resumed with."""
 
     refused: list[Difference]
     permitted: list[Difference]
 
 
 def compare_configs(run: RunConfig, requested: RunConfig) -> Changes:
-    """Compare a run's configuration with the one with which it is resumed."""
+    """Compare a run's configuration with the one it is resumed with."""
     result = Changes([], [])
     for difference in differences((), to_plain_data(run), to_plain_data(requested)):
         result.permitted.append(difference) if _is_permitted(difference) else result.refused.append(difference)
@@ -96,7 +96,7 @@ def compare_configs(run: RunConfig, requested: RunConfig) -> Changes:
 
 
 def differences(node_path: NodePath, run: object, requested: object) -> Iterator[Difference]:
-    """List the values that differ between two sections at a path, in plain data."""
+    """List the values that differ between two sections at the same path, given as plain data."""
     if isinstance(run, Mapping) and isinstance(requested, Mapping) and (*node_path[:-1], "*") not in _STRICTER_ONLY:
         for key in dict.fromkeys((*run, *requested)):
             yield from differences((*node_path, str(key)), run.get(key), requested.get(key))
@@ -106,7 +106,7 @@ def differences(node_path: NodePath, run: object, requested: object) -> Iterator
 
 def _is_permitted(difference: Difference) -> bool:
     path, run, requested = difference
-    if path[:2] in _CONNECTION_PATHS:  # another port may lead to the same device, a twin is a different one
+    if path[:2] in _CONNECTION_PATHS:  # a different port may lead to the same device; a twin is a different device
         return not (len(path) == 2 and None in (run, requested))
     if any(path[:n] in _CHANGEABLE for n in range(1, len(path) + 1)):
         return True

@@ -77,7 +77,7 @@ def findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def _camera_findings(config: RunConfig) -> Iterator[Finding]:
-    """Report cameras without a source of images, sources without a camera, and sources next to a twin."""
+    """Report cameras without a source of images, sources without a camera, and sources configured alongside a twin."""
     device, path = config.device, ("device", "cameras")
     sources = {} if device.cameras is UNSET else device.cameras
     if device.twin is not None:
@@ -144,15 +144,15 @@ def _envelope_findings(config: RunConfig, corners: Corners) -> Iterator[Finding]
 
 
 def _moving_start_findings(config: RunConfig, corners: Corners) -> Iterator[Finding]:
-    """Report starts outside the prediction's safe set. For the envelope of a velocity, a start at rest is inside, and
-    no tables are computed."""
+    """Report starts outside the prediction's safe set. If the envelope bounds a velocity, a start at rest is always
+    inside, so that no tables are computed for it."""
     box, rig = config.limits.predicted, config.rig
     names = [o.name for o in rig.observations]
     candidates = [] if box is None else [c for c in corners if c[1].get(box.velocity) or covers_all(box)]
     moving_starts = [c for c in candidates if all(n in c[1] for n in names)]
     try:
         prediction = compile_prediction(config.limits, rig, config.period_us * 1e-6) if moving_starts else None
-    except ValueError:  # a missing table, which the checks of plants report
+    except ValueError:  # a table is missing, which the plants' checks report
         return
     if box is None or prediction is None:
         return
@@ -169,7 +169,7 @@ def _moving_start_findings(config: RunConfig, corners: Corners) -> Iterator[Find
 
 
 def _steps(config: RunConfig) -> int:
-    """Return the number of transitions in an episode; 0 if rate and length result in no valid number."""
+    """Return the number of transitions in an episode; 0 if the rate and the length do not give a valid number."""
     product = config.task.episode_s * config.rate_hz
     return episode_steps(config.task, config.rate_hz) if 0 < product <= _max_steps(config) else 0
 

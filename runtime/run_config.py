@@ -1,7 +1,7 @@
 """Schema of a run's configuration as frozen structs; ``onrig.runtime.run_loading`` reads them from YAML.
 
 Two sections belong to packages that may be missing on the SBC: ``device.twin`` to ``sim`` and ``learner`` to
-``learner``. Here they are plain mappings, which their packages define and check.
+``learner``. Here they are plain mappings; the two packages define and check their contents.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from onrig.runtime.tracking import tracking_rig
 
 Section = dict[str, object]
 Pieces = dict[str, dict[str, str]]
-"""Plugins in Python files: location by group (without ``onrig.``) and name."""
+"""Plugins in Python files: locations keyed by group (without ``onrig.``) and name."""
+# Settings added later are unset by default, so that they do not appear in config.yaml, whose digest identifies runs.
 _DEFAULT_RECONNECT_S: Final = 60.0
-# Unset rather than defaults: settings added later must not appear in config.yaml, whose digest identifies runs.
 MAX_EPISODES: Final = 10_000_000
 """Maximum number of episodes: a year of four-second ones."""
 
@@ -73,17 +73,16 @@ class Device(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=
     twin: Section | None = None
     port: Port | None = None
     pace: Pace = "realtime"
-    """Pace of the twin, local or at the port; hardware always runs in real time."""
+    """Pace of the twin, whether local or on the port; hardware always runs in real time."""
     reconnect_s: Seconds | msgspec.UnsetType = msgspec.UNSET
-    """Time for which a run in real time waits for a device whose connection has closed (default 60); 0: the run ends at
-    once."""
+    """How long a real-time run waits for a device whose connection has closed (default 60); 0: the run ends at once."""
     transport: AnyLine | msgspec.UnsetType = msgspec.UNSET
     """Connection to a real device that is not on a serial port."""
     driver: AnyPythonDevice | msgspec.UnsetType = msgspec.UNSET
     """Device written in Python, driven by a process of the run (docs/devices.md)."""
     attended: bool | msgspec.UnsetType = msgspec.UNSET
-    """Accept a driver whose motor controller has no watchdog: a person watches the rig, with a hand on the e-stop, for
-    as long as it runs."""
+    """Whether to accept a driver whose motor controller has no watchdog, because a person watches the rig, with a hand
+    on the e-stop, for as long as it runs."""
     cameras: dict[str, AnyCameraDevice] | msgspec.UnsetType = msgspec.UNSET
     """Cameras of the rig that the task uses, by name, each read by a process of the run (docs/cameras.md); a twin
     renders its images itself."""
@@ -97,7 +96,7 @@ class Device(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=
 
     @property
     def address(self) -> str:
-        """Location of the device, in messages."""
+        """Location of the device, as shown in messages."""
         if self.line is not None:
             return self.line.address
         return "a twin" if self.driver is msgspec.UNSET else f"driver '{self.driver.__struct_config__.tag}'"
@@ -143,9 +142,10 @@ class RunConfig(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fiel
     evaluate_every: Annotated[int, msgspec.Meta(ge=0)] = 1
     """Interval of noise-free evaluation episodes, in training episodes; 0 for none (docs/methods.md)."""
     local_learner: bool = True
-    """Start a local learner; ``false`` waits for one to connect (`onrig learn`)."""
+    """Whether to start a local learner; if ``false``, the run waits for one to connect (`onrig learn`)."""
     identified: str | msgspec.UnsetType = msgspec.UNSET
-    """Result file of `onrig identify` that overrides the plants of twin and shield; its hash once loaded."""
+    """Result file of `onrig identify` that overrides the plants of twin and shield; once loaded, the hash of that
+    file."""
     policy: str | None = None
     """Initial policy (ONNX file); without one the run waits for the learner's first policy."""
     actor: Literal["trainer"] | msgspec.UnsetType = msgspec.UNSET
@@ -154,14 +154,14 @@ class RunConfig(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fiel
     evaluator: Literal["auto", "onnxruntime"] = "auto"
     """Inference backend of policies; ``auto``: the C library if admission finds that it agrees with onnxruntime."""
     barrier_timeout_s: Annotated[float, msgspec.Meta(gt=0.0, le=1e8)] = 60.0
-    """Time for which the loop waits for the learner: at the start, and in lockstep at every barrier. It restarts
-    while the learner reports that it learns."""
+    """How long the loop waits for the learner: at the start, and in lockstep at every barrier. The time restarts
+    whenever the learner reports that it is learning."""
     checkpoint_s: Annotated[float, msgspec.Meta(ge=0.1, le=3600.0)] = 5.0
     """Interval of the memory's checkpoints in s (in lockstep: device time, rounded to episodes); a crash loses at most
-    this much. With shorter intervals the replay process mostly waits for the disk."""
+    this much. With shorter intervals the replay process would mostly wait for the disk."""
 
     def __post_init__(self) -> None:
-        """Add the task's targets to the rig's signals, which no file contains."""
+        """Add the task's targets, which no rig file contains, to the rig's signals."""
         super().__post_init__()
         msgspec.structs.force_setattr(self, "rig", tracking_rig(self.task, self.rig))
 
@@ -223,11 +223,12 @@ def record_layout(config: RunConfig) -> RecordLayout:
 
 
 def capacity_of(config: RunConfig) -> int:
-    """Return the capacity of the run's memory in experiences; raises ValueError if the configured bytes hold none."""
+    """Return the capacity of the run's memory in experiences; raises ValueError if the configured bytes cannot hold
+    any."""
     run_length = config.episodes * episode_steps(config.task, config.rate_hz)
     return capacity_for(config.selection, layout_of(config), run_length=run_length)
 
 
 def layout_of(config: RunConfig) -> Layout:
-    """Return the layout of the rows of the run's memory."""
+    """Return the layout of the rows in the run's memory."""
     return Layout(len(config.signals), len(config.rig.actuators), behaviour=config.stochastic)

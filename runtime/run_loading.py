@@ -1,4 +1,4 @@
-"""Loading of a run configuration by name or path: named rigs and tasks, overrides, cross checks.
+"""Loading of a run configuration by name or path, with named rigs and tasks, overrides and cross checks.
 
 All problems of all sections are reported together, each with file, line and column, before anything starts.
 """
@@ -38,8 +38,8 @@ from onrig.runtime.task import Task
 _NAMED_PARTS: Final[dict[str, tuple[str, type[Rig] | type[Task]]]] = {RIG: ("rigs", Rig), TASK: ("tasks", Task)}
 
 SectionTypes = Callable[[], Mapping[NodePath, type]]
-"""Function that returns the section types of other packages by path, once the configuration's plugins are
-registered."""
+"""Function that returns the types of the sections defined by other packages, keyed by path; it is called once the
+configuration's plugins are registered."""
 Checks = Callable[[RunConfig], Iterable[Finding]]
 
 
@@ -51,11 +51,11 @@ class LoadingRules(NamedTuple):
     warning_checks: Checks = lambda config: ()
     """Checks whose findings are only warnings."""
     on_warning: Callable[[Problem], None] = lambda problem: None
-    """Called with each warning of a valid configuration."""
+    """Callback that receives each warning about a valid configuration."""
     adjust: Callable[[RunConfig], RunConfig] = lambda config: config
-    """Adjustment before the checks, such as by a command-line option (``--device``)."""
+    """Adjustment made before the checks, such as one requested by a command-line option (``--device``)."""
     common_checks: Checks = findings
-    """Checks of every configuration."""
+    """Checks applied to every configuration."""
 
 
 def load_run(
@@ -74,7 +74,7 @@ def load_run(
     document = load_document(path)
     if kind := kind_of(document.data):
         raise ConfigError([Problem(str(path), START, explain_kind(kind, name, path))])
-    # Overrides within a named rig or task need its mapping, so names are resolved in between.
+    # Overrides within a named rig or task need its mapping, so the names are overridden and resolved first.
     part_overrides = [o for o in overrides if o.split("=", 1)[0].strip() in (*_NAMED_PARTS, KEY, RECIPE)]
     for assignment in part_overrides:
         document = override(document, assignment)
@@ -119,7 +119,7 @@ def load_run(
 
 
 def find_identification(name: str, overrides: Sequence[str] = ()) -> Path | None:
-    """Return the result of `onrig identify` that a configuration names, None without one; raises ConfigError.
+    """Return the result of `onrig identify` that a configuration names, or None if it names none; raises ConfigError.
 
     Expects a configuration that `load_run` accepts.
     """
@@ -151,7 +151,7 @@ def _read_resolved_document(path: Path) -> Document:
 def read_resolved(
     text: bytes, file: str, sections: SectionTypes | None = None, *, folder: Path | None = None
 ) -> RunConfig:
-    """Read the resolved configuration of a run from its text; ``file`` names it in messages; raises ConfigError.
+    """Read the resolved configuration of a run from its text; ``file`` is its name in messages.  Raises ConfigError.
 
     ``folder``: the run's folder, whose copies replace files that are missing or have changed.
     """
@@ -172,7 +172,7 @@ def resolved_text(config: RunConfig) -> str:
 
 
 def _named_part(document: Document, key: str, folder: str, base: Path) -> Document | None:
-    """Return the file of ``rig: NAME`` or ``task: NAME``; None if the mapping is inline or missing."""
+    """Load the file named by ``rig: NAME`` or ``task: NAME``; return None if the mapping is inline or missing."""
     if not isinstance(document.data, dict) or not isinstance(document.data.get(key), str):
         return None
     name = str(document.data[key])
@@ -226,7 +226,7 @@ def _check_config(
     for node_path, type_ in external_types.items():
         if _has_section(document, node_path):
             section: Conversion[object] = read(document, node_path, type_)
-            # Through JSON, which turns tuples into lists, as when the resolved file is read.
+            # The round trip through JSON turns tuples into lists, as when the resolved file is read.
             section_values = _with_section(
                 section_values, node_path, msgspec.json.decode(msgspec.json.encode(section.value))
             )
@@ -235,7 +235,8 @@ def _check_config(
     if len(repaired_paths) < len(problems):  # some problems are not out-of-bounds numbers
         raise ConfigError(problems)
     config = rules.adjust(RunConfig(**section_values))  # type: ignore[arg-type]
-    # Out-of-bounds numbers are replaced by valid ones to check the rest; dependent findings are dropped.
+    # Out-of-bounds numbers were replaced by valid ones so that the rest can be checked; findings about them are
+    # dropped.
     independent_findings = [
         f
         for f in (*rules.common_checks(config), *rules.refusal_checks(config))
@@ -254,7 +255,7 @@ def _is_under(path: NodePath, node_path: NodePath) -> bool:
 
 
 def _to_problems(document: Document, parts: Mapping[str, Document], findings: Iterable[Finding]) -> Iterator[Problem]:
-    """Convert findings to problems with their positions."""
+    """Convert findings to problems with positions in their files."""
     for node_path, message in findings:
         key = str(node_path[0]) if node_path else ""
         part, remainder = (parts[key], node_path[1:]) if key in parts else (document, node_path)
@@ -267,7 +268,8 @@ def _sort_problems(document: Document, problems: Iterable[Problem]) -> list[Prob
 
 
 def _has_section(document: Document, node_path: NodePath) -> bool:
-    """Return whether a section is present; an empty learner section counts as absent, because resolving writes it."""
+    """Return whether a section is present; an empty learner section counts as absent, because resolved files contain
+    one."""
     try:
         value = value_at(document.data, node_path)
         return value is not None and not (node_path == ("learner",) and value == {})

@@ -1,4 +1,4 @@
-"""Performance of an episode, for runs, evaluations and trials, and whether an early end is profitable."""
+"""Performance of an episode in runs, evaluations and trials, and whether it pays to end an episode early."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Measure(NamedTuple):
     column: str
     """Column of ``episodes.csv``."""
     title: str
-    """Title of an axis."""
+    """Title for an axis."""
     scale: str
-    """Meaning of its values, shown in brackets."""
+    """Meaning of the values, shown in brackets."""
     number_format: str
     """Number format, such as ``.2f``."""
 
@@ -39,17 +39,19 @@ _RETURN_MEASURE: Final = Measure("return", "return", "raw units, no references i
 
 
 def measure_of(task: Task) -> Measure:
-    """Return normalised performance, or the return for a task without references."""
+    """Return the measure for a task: normalised performance, or the return if the task has no references."""
     return _RETURN_MEASURE if task.normalization is None else _NORMALIZED_MEASURE
 
 
 def normalized(
     task: Task, total: float, steps: int, cut_off_steps: int = 0, cut_off_reward: float = 0.0
 ) -> float | None:
-    """Performance mu_r of an episode (de Bruin et al. 2018, §5.1); None for a task without references.
+    """Return the performance mu_r of an episode (de Bruin et al. 2018, §5.1); None for a task without references.
 
-    ``total``: rewards of ``steps`` steps; NaN if there are none.  ``cut_off_steps``: steps cut off by a termination,
-    each of which counts as ``cut_off_reward``; otherwise an episode could improve its score by ending early."""
+    ``total``: sum of the rewards of ``steps`` steps; without any steps the result is NaN.  ``cut_off_steps``: steps cut
+    off by a termination, each of which counts as ``cut_off_reward``; otherwise an episode could improve its score by
+    ending early.
+    """
     if task.normalization is None:
         return None
     if cut_off_steps:
@@ -58,15 +60,16 @@ def normalized(
 
 
 def compile_cut_off_reward(task: Task, rig: Rig) -> Callable[[Sequence[float]], float]:
-    """Build the reward assigned to a step cut off by a termination, from the last observation (n,) in SI units.
+    """Build the function that returns the reward of each step cut off by a termination, given the last observation (n,)
+    in SI units.
 
-    It is the random controller's mean reward, or the reward of the termination if lower; 0 for a task without
-    references.
+    That reward is the random controller's mean reward, or the reward of the termination if that is lower; 0 for a task
+    without references.
     """
     if task.normalization is None:
         return lambda observation: 0.0
     random_reward, common_rewards = task.normalization.random_reward, _common_ends(task)
-    # The tick has already reported failures in third-party code.
+    # Failures in third-party code are ignored here, because the tick has already reported them.
     third_party_guard = Guard(lambda detail: None, 0, None)
 
     def guard_condition(name: str, test: ScalarTest) -> ScalarTest:
@@ -81,7 +84,7 @@ def compile_cut_off_reward(task: Task, rig: Rig) -> Callable[[Sequence[float]], 
         conditional_rewards = [amount for amount, test in rewarded_conditions if test(observation)]
         if rewarded_conditions and not terminates(
             observation
-        ):  # no condition holds after float32 rounding of the record: assume the lowest
+        ):  # no condition holds, because the record was rounded to float32: assume the lowest
             conditional_rewards = [min(amount for amount, _ in rewarded_conditions)]
         return (
             min(random_reward, sum([*common_rewards, *conditional_rewards]))
@@ -104,13 +107,13 @@ def lowest_cut_off_reward(task: Task, random_reward: float) -> float:
 
 
 def _common_ends(task: Task) -> list[float]:
-    """Return the rewards that every termination gives: ``reward.terminal`` and those of terms."""
+    """Return the rewards that every termination gives: ``reward.terminal`` and those of terms of kind ``terminal``."""
     terms = [term.reward for term in (task.reward.terms or {}).values() if isinstance(term, Terminal)]
     return terms if task.reward.terminal is UNSET else [task.reward.terminal, *terms]
 
 
 def _highest_end(task: Task) -> float:
-    """Return the highest reward of a termination."""
+    """Return the highest reward that a termination can give."""
     conditional_rewards = [0.0 if t.reward is UNSET else t.reward for t in (task.terminations or {}).values()]
     return sum(_common_ends(task)) + max([*conditional_rewards, *([0.0] if task.terminate else [])], default=0.0)
 
@@ -121,8 +124,8 @@ class EarlyEnd(NamedTuple):
     ending_reward: float
     """Highest reward of a termination; 0 without terminations."""
     typical_return: float
-    """Discounted return of continuing: the random controller's if the task has references, otherwise that of the start
-    state without action."""
+    """Discounted return of continuing, at the random controller's mean reward if the task has references, otherwise at
+    the reward of the start state with zero action."""
     worst_return: float
     """Discounted return of continuing in the worst non-terminal state, under the most expensive action."""
 
@@ -133,8 +136,8 @@ class EarlyEnd(NamedTuple):
 
 
 def early_end(task: Task, rig: Rig, steps: int, gamma: float) -> EarlyEnd:
-    """Evaluate an early end under the reward of a terminating task, in episodes of ``steps`` with discount
-    ``gamma``."""
+    """Compare an early end with continuing under a terminating task's reward, in episodes of ``steps`` steps with
+    discount ``gamma``."""
     alive = 0.0 if task.reward.alive is UNSET else task.reward.alive
     worst_return = alive - sum(_highest_cost(task, rig, name) for name in task.reward.weights)
     weights = task.reward.action_weights
@@ -142,7 +145,7 @@ def early_end(task: Task, rig: Rig, steps: int, gamma: float) -> EarlyEnd:
     if task.reward.wall is not None:
         worst_return -= task.reward.wall.penalty
     add = build_term_reward(task.reward.terms, rig)
-    if add is not None:  # the terms contribute their worst corner of the rig's ranges
+    if add is not None:  # the terms contribute their lowest value at the corners of the rig's ranges
         transitions = probe_points(rig)
         worst_return += float(add(transitions, np.zeros(len(transitions.action))).min())
     if task.normalization is not None:
@@ -156,7 +159,7 @@ def early_end(task: Task, rig: Rig, steps: int, gamma: float) -> EarlyEnd:
 
 
 def _highest_cost(task: Task, rig: Rig, name: str) -> float:
-    """Largest cost of an observation within its range, in non-terminal states."""
+    """Return the largest cost of an observation within its range, in non-terminal states."""
     o = next(signal for signal in rig.signals if signal.name == name)
     low, high = task.terminate.get(name, (o.low, o.high))
     ends = [max(low, o.low), min(high, o.high)]

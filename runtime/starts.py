@@ -49,7 +49,7 @@ def draw_start(starts: Starts, reset_seed: int) -> dict[str, float]:
 
 
 def middle_start(starts: Starts) -> dict[str, float]:
-    """Return the middle of the intervals, or of the first entry of a list; a number is its own middle."""
+    """Return the middle of each interval, taking the first entry of a list; a plain number is returned unchanged."""
     intervals = {name: _interval(value) for name, value in start_list(starts)[0].items()}
     return {name: low if low == high else 0.5 * (low + high) for name, (low, high) in intervals.items()}
 
@@ -63,7 +63,7 @@ def starts_with_paths(starts: Starts) -> Iterator[tuple[str, Start]]:
 
 
 def extreme_starts(starts: Starts) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield start states at the ends of the intervals with their paths: all low, all high, then up to 64
+    """Yield start states at the ends of their intervals with their paths: all low, all high, then up to 64
     combinations."""
     for path, start in starts_with_paths(starts):
         ends = [value if isinstance(value, tuple) else (value,) for value in start.values()]

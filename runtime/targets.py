@@ -188,7 +188,7 @@ class Csv(Target, frozen=True, forbid_unknown_fields=True, tag="csv", kw_only=Tr
 
 
 def _hold_values(times: Values, row_times: Values, values: Values) -> Values:
-    """Return the value of the latest row at each time; before the first row, the value of the first."""
+    """Return the value of the latest row at each time; times before the first row get the first row's value."""
     held_values: Values = values[np.maximum(np.searchsorted(row_times, times + _SAME_TIME_S, side="right") - 1, 0)]
     return held_values
 

@@ -6,8 +6,9 @@ tick.  The reward has the form of de Bruin et al. 2018, eq. (9),
     r = -(sum_i w_i |x'_i - target_i| + sum_j w_j |a_j|) - [x' at a wall] * penalty,
 
 with x' the observation *after* the action and a the applied action, both in SI units (docs/methods.md).  Terminating
-tasks add ``alive`` in every step and ``terminal`` in the one that ends the episode.  Named terms are added to that
-(``onrig.runtime.rewards``): the tick computes the reward without them, the replay process adds them.
+tasks add ``alive`` in every step and ``terminal`` in the step that ends the episode.  Named terms
+(``onrig.runtime.rewards``) are added on top: the tick computes the reward without them, and the replay process adds
+them.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from onrig.runtime.terminations import AnyTermination, BatchedTest, ScalarTest
 
 Mean = TypeVar("Mean", float, NDArray[np.float64])
 ConditionGuard = Callable[[str, ScalarTest], ScalarTest]
-"""Function that wraps a third-party condition, given its name and the condition, in a guard."""
+"""Function that takes the name and the test of a third-party condition and returns the test wrapped in a guard."""
 
 
 class Wall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,7 +50,7 @@ class Wall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     "Walls")."""
 
     observation: str
-    """Observation whose ends are the stops."""
+    """Observation whose travel ends at the stops."""
     low: Quantity
     """Lower stop."""
     high: Quantity
@@ -62,23 +63,23 @@ class Wall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Reward(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Weights of eq. (9), keyed by signal name, in SI units; signals without a weight cost nothing.  Further terms are
-    added.
-    """
+    """Weights of eq. (9), keyed by signal name, in SI units; signals without a weight cost nothing.  The rewards of
+    ``terms`` are added."""
 
     target: dict[str, Quantity] = {}
     """Reference value by observation name."""
     weights: dict[str, NotNegative] = {}
     """Weight of the distance from the target, by observation name."""
     folded: tuple[str, ...] = ()
-    """Observations compared by their absolute value: ``| |x'| - target |`` (the pendulum's angle)."""
+    """Observations compared by their absolute value, ``| |x'| - target |``, such as the pendulum's angle."""
     action_weights: dict[str, NotNegative] = {}
     """Weight of the absolute applied action, by actuator name."""
     wall: Wall | None = None
     alive: Quantity | UnsetType = UNSET
-    """Added in every step; without it an early end saves costs (``onrig check`` reports whether it pays)."""
+    """Reward added in every step; without it, ending an episode early saves costs (``onrig check`` reports whether it
+    pays)."""
     terminal: Quantity | UnsetType = UNSET
-    """Added in the terminal step, usually negative."""
+    """Reward added in the terminal step, usually negative."""
     terms: dict[str, AnyTerm] | UnsetType = UNSET
     """Further terms, by name."""
 
@@ -97,8 +98,8 @@ class Normalization(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Mean reward of the reference controller, which maps to 1."""
 
     def performance(self, mean_reward: Mean) -> Mean:
-        """Performance mu_r of mean rewards per step over complete episodes: 0 for the random policy, 1 for the
-        reference."""
+        """Return the performance mu_r for mean rewards per step over complete episodes: 0 for the random policy, 1 for
+        the reference."""
         return (mean_reward - self.random_reward) / (self.reference_reward - self.random_reward)
 
 
@@ -118,7 +119,7 @@ class Task(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     terminate: dict[str, tuple[Quantity, Quantity]] = {}
     """[low, high] by observation name, outside of which the episode terminates."""
     reset: AnyReset | None = None
-    """Reset controller for devices without the capability RESET; if missing, such devices are refused."""
+    """Reset controller for devices without the capability RESET; these devices are refused if it is missing."""
     inputs: tuple[PolicyInput, ...] | msgspec.UnsetType = msgspec.UNSET
     """Policy inputs; default: all observations of the rig. Everything else always uses the observations."""
     terminations: dict[str, AnyTermination] | UnsetType = UNSET
@@ -157,11 +158,12 @@ def _action_terms(task: Task, rig: Rig) -> list[tuple[int, float]]:
 
 
 def compile_base_reward(task: Task, rig: Rig, guard: ConditionGuard | None = None) -> BaseReward:
-    """Build the reward of one transition without its terms, for the tick.
+    """Build the reward of one transition without the named terms, for the tick.
 
     ``observation`` holds the rig's observations of s' (SI, wrapped; a previous command after them is ignored),
-    ``action`` the applied action (SI).  Plain Python floats: about a microsecond, no lasting allocation.  ``guard`` as
-    in :func:`compile_termination`.  Expects a task without :func:`onrig.runtime.task_checks.task_problems`.
+    ``action`` the applied action (SI).  The reward uses plain Python floats, which takes about a microsecond and leaves
+    no allocation behind.  ``guard`` is as in :func:`compile_termination`.  Expects a task for which
+    :func:`onrig.runtime.task_checks.task_problems` returns an empty list.
     """
     unfolded_terms = tuple((i, w, t) for i, w, t, folded in _state_terms(task, rig) if not folded)
     folded = tuple((i, w, t) for i, w, t, folded in _state_terms(task, rig) if folded)
@@ -192,8 +194,8 @@ def compile_base_reward(task: Task, rig: Rig, guard: ConditionGuard | None = Non
 
 
 def _with_bonuses(cost: BaseReward, task: Task, rig: Rig, guard: ConditionGuard | None) -> BaseReward:
-    """Add the reward per step and those of terminations; return ``cost`` itself if the task has none, at no cost per
-    tick."""
+    """Add the reward per step and those of terminations; return ``cost`` itself if the task has none, which adds no
+    work to the tick."""
     rewarded_conditions = [(amount, test) for amount, test in conditions_of(task, rig, guard) if amount is not UNSET]
     if task.reward.alive is UNSET and task.reward.terminal is UNSET and not rewarded_conditions:
         return cost
@@ -213,7 +215,7 @@ def _with_bonuses(cost: BaseReward, task: Task, rig: Rig, guard: ConditionGuard 
 
 
 def compile_reward(task: Task, rig: Rig) -> ScalarReward:
-    """Build the reward of one transition; building and evaluation raise TermFailed for an exception in a term."""
+    """Build the reward of one transition; building and evaluating it raise TermFailed if a term raises an exception."""
     base_reward, add = compile_base_reward(task, rig), build_term_reward(task.reward.terms, rig)
     terminates, safe_action = compile_termination(task, rig), tuple(a.safe for a in rig.actuators)
 
@@ -243,8 +245,8 @@ def compile_reward(task: Task, rig: Rig) -> ScalarReward:
 def batched_reward(task: Task, rig: Rig) -> BatchedReward:
     """Build ``reward(observations, actions, previous)`` for batches of transitions.
 
-    Shapes ``(..., n)`` and ``(..., m)`` to ``(...)``, SI units, float64.  Equal to :func:`compile_reward` bit for bit,
-    since the terms are added in the same order.
+    The function maps shapes ``(..., n)`` and ``(..., m)`` to ``(...)``, in SI units and float64.  The results equal
+    those of :func:`compile_reward` bit for bit, since the terms are added in the same order.
     """
     terms = sorted(_state_terms(task, rig), key=lambda term: not term[3])
     costs = _action_terms(task, rig)
@@ -315,7 +317,7 @@ def compile_termination(task: Task, rig: Rig, guard: ConditionGuard | None = Non
 
 
 def conditions_of(task: Task, rig: Rig, guard: ConditionGuard | None) -> Iterator[tuple[float | UnsetType, ScalarTest]]:
-    """Yield reward and test of each named condition."""
+    """Yield the reward and the test of each named condition."""
     for name, termination in (task.terminations or {}).items():
         condition = termination.build_scalar(rig)
         is_third_party = guard is not None and registry.is_third_party(termination)
@@ -325,7 +327,8 @@ def conditions_of(task: Task, rig: Rig, guard: ConditionGuard | None) -> Iterato
 
 
 def batched_termination(task: Task, rig: Rig) -> BatchedTest:
-    """Build ``terminated(observations)`` for batches, ``(..., n)`` to ``(...)``; equal to the scalar version."""
+    """Build ``terminated(observations)`` for batches, from ``(..., n)`` to ``(...)``, with the scalar version's
+    results."""
     index = observation_index(rig)
     bounds = [(index[name], low, high) for name, (low, high) in task.terminate.items()]
     conditions = [termination.build(rig) for termination in (task.terminations or {}).values()]

@@ -36,7 +36,7 @@ class Termination(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_f
         return iter(())
 
     def build(self, rig: Rig) -> BatchedTest:
-        """Build the stateless function from observations (..., n) in SI units, in the order of ``Rig.signals``, to
+        """Build a stateless function that maps observations (..., n), in SI units and the order of ``Rig.signals``, to
         (...).
 
         It must use numpy throughout, so that single and batched results are equal.
@@ -44,7 +44,8 @@ class Termination(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_f
         raise NotImplementedError
 
     def build_scalar(self, rig: Rig) -> ScalarTest:
-        """Build the function for one observation (n,) of floats; by default through an array, which takes a few µs."""
+        """Build the function for one observation (n,) of floats; the default converts it to an array, which takes a few
+        µs."""
         test = self.build(rig)
         return lambda observation: to_bool(test(np.array(observation, np.float64)))
 
@@ -89,10 +90,11 @@ class ExpressionTermination(Termination, frozen=True, forbid_unknown_fields=True
     """End of the episode when an expression over the observations is true, or compares non-finite values."""
 
     value: str
-    """Condition such as ``abs(angle) > 0.2 or position**2 > 4``: observations by name (docs/your-rig.md)."""
+    """Condition such as ``abs(angle) > 0.2 or position**2 > 4``, which refers to observations by name
+    (docs/your-rig.md)."""
 
     def problems(self, rig: Rig) -> Problems:
-        """Report an invalid expression, with line and column in it."""
+        """Report an invalid expression, with the line and column of the error."""
         yield from expression_problems(self.value, _names(rig), condition=True)
 
     def build(self, rig: Rig) -> BatchedTest:
@@ -134,4 +136,4 @@ if TYPE_CHECKING:
 else:
     AnyTermination = Annotated[Any, registered(registry.TERMINATIONS)]
 Terminations = Mapping[str, Termination] | msgspec.UnsetType
-"""Terminations by their names in the task."""
+"""Terminations, keyed by their names in the task."""

@@ -18,7 +18,7 @@ from onrig.runtime.task import Task
 
 _TARGET_ROLES: Final = {Role.PLANT_TRAIN: Role.TARGETS_TRAIN, Role.PLANT_EVAL: Role.TARGETS_EVAL}
 PLANT_ROLES: Final = {Kind.TRAIN: Role.PLANT_TRAIN, Kind.EVAL: Role.PLANT_EVAL}
-"""Role of an episode's plant, whose seed its reset uses."""
+"""Role of the plant in each kind of episode; the episode's reset uses the seed of this role."""
 
 
 def followers(task: Task) -> Mapping[str, str]:
@@ -48,21 +48,21 @@ class EpisodeTargets:
     """Values of a task's targets in the episodes of a run; the latest episode is cached."""
 
     def __init__(self, task: Task, rig: Rig, period_us: int, steps: int) -> None:
-        """``rig`` as returned by :func:`tracking_rig`; ``steps`` per episode."""
+        """``rig``: as returned by :func:`tracking_rig`; ``steps``: number of transitions per episode."""
         self._targets: Final = tuple((task.targets or {}).values())
         self._period_s, self._steps = period_us * 1e-6, steps
         self._middle: Final = np.array([[0.5 * (s.low + s.high) for s in targets_of(rig)]])
         self._last_values: tuple[tuple[int, Kind, int], Values] | None = None
 
     def values_for_role(self, seed: int, role: Role, episode: int) -> Values:
-        """Return values (steps + 1, q), in SI units, of q targets at the samples of an episode whose plant has this
-        role."""
+        """Return the values (steps + 1, q), in SI units, of q targets at the samples of an episode; ``role`` is its
+        plant's."""
         return draw_values(
             self._targets, self._steps, self._period_s, lambda i: stream(seed, _TARGET_ROLES[role], episode, i)
         )
 
     def values_for_kind(self, seed: int, kind: Kind, episode: int) -> Values:
-        """Return the values for a kind of episode; for a reset, the middle of the ranges (1, q)."""
+        """Return the values for an episode of this kind; for a reset, the middles (1, q) of the targets' ranges."""
         role = PLANT_ROLES.get(kind)
         if role is None:
             return self._middle

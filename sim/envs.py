@@ -1,8 +1,8 @@
 """Gymnasium environments on the lockstep twin, for libraries that train on a single environment in their own process.
 
 Unlike `onrig.make`, they have no processes, no shield and no run folder.  Unlike in `onrig.make_vec`, which takes 2.5
-times as long for a single plant, each step passes through the device and its protocol, so they are the reference
-for tests of both.
+times as long for a single plant, each step passes through the device and its protocol, so these environments are the
+reference in tests of both.
 
 Importing this module registers ``onrig/PendulumTwin-v0``, ``onrig/MagmanTwin-v0`` and ``onrig/PendulumStar-v0``
 (gymnasium 1.x has no plugins; ``gymnasium.make("onrig.sim.envs:onrig/PendulumTwin-v0")`` imports it implicitly).
@@ -59,7 +59,7 @@ class _Twin:
         self._request(Op.ARM)
 
     def reset(self, seed: int) -> None:
-        """Reset the plant, after clearing a fault; a sample is due afterwards."""
+        """Reset the plant, after clearing any fault; a sample is due afterwards."""
         if self._device.fault:
             self._request(Op.CLEAR_FAULT)
             self._request(Op.ARM)
@@ -73,7 +73,7 @@ class _Twin:
             raise RuntimeError("the twin refused the command: call reset() first")
 
     def sample(self) -> m.State:
-        """Advance to the next sample; raises RuntimeError if the plant diverged."""
+        """Advance to the next sample.  Raises RuntimeError if the plant has diverged."""
         state = self._state.decode(self._device.sample())
         if state.fault:
             raise RuntimeError("the twin's plant diverged; increase twin.substeps")
@@ -88,7 +88,7 @@ class _Twin:
 
 
 class TwinEnv(gymnasium.Env[Observation, Action]):
-    """An episode is one episode of the task, with the device's quantization, limits and noise.
+    """Environment whose episodes are those of a task, with the device's quantisation, limits and noise.
 
     Observation (n,) float32 and action (m,) float32 are normalised by the rig's ranges; actions beyond [-1, 1] are
     clipped.  The reward is the task's raw reward times ``reward_scale``: the pendulum's raw rewards are near -130 per
@@ -166,8 +166,8 @@ class TwinEnv(gymnasium.Env[Observation, Action]):
     def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Advance one control period.
 
-        Raises ValueError if the action is non-finite; RuntimeError if the plant diverges, and from then on until the
-        next reset.
+        Raises ValueError if the action is non-finite, and RuntimeError if the plant diverges, at this and every further
+        step until the next reset.
         """
         if not np.all(np.isfinite(action)):
             raise ValueError(f"action {action} is non-finite")

@@ -38,7 +38,7 @@ from onrig.sim.twin.rendering import TwinCameras
 
 
 def admission_verdict(model: bytes, config: RunConfig) -> Admitted | Refused:
-    """Return the verdict of the admission check, as on a rig with an empty memory."""
+    """Return the verdict of the admission check, as it would be on a rig with an empty memory."""
     contract = required_contract(config.rig, config.rate_hz, stochastic=config.stochastic, signals=config.signals)
     return admit(model, contract, standard_probes(contract, config.seed), admission_limits(config))
 
@@ -53,10 +53,10 @@ def read_model(path: Path, config: RunConfig) -> bytes | Refused:
 
 
 def lockstep_device(config: RunConfig) -> TwinDevice:
-    """Return an in-process lockstep twin that has the configuration of a run.
+    """Return an in-process lockstep twin with the configuration of a run.
 
-    Line faults and latency are omitted, since the twin's process would inject them: commands act immediately. The twin
-    is reset between episodes even if the run's twin has no reset.
+    Line faults and latency, which the twin's process would inject, are omitted: commands act immediately.  The twin can
+    be reset between episodes even if the run's twin cannot.
     """
     options = msgspec.structs.replace(twin_options(config), reset=True)
     return TwinDevice(config.rig, options, config.task.all_starts, time_scale=0.0)
@@ -101,7 +101,7 @@ _POLICY_ID: Final = 1
 def evaluate(
     config: RunConfig, policy: PolicySession, policy_id: int, episodes: int, seed: int
 ) -> Iterator[EpisodeRow]:
-    """Yield the rows of evaluation episodes, with ``policy_id`` as the policy; see :func:`play`."""
+    """Yield the rows of evaluation episodes, recorded under ``policy_id``; see :func:`play`."""
     accounts = EpisodeAccounts(config.task, config.rate_hz, config.rig)
     for records in play(config, policy, episodes, seed):
         for row in accounts.add(records):
@@ -111,8 +111,8 @@ def evaluate(
 def play(config: RunConfig, policy: PolicySession, episodes: int, seed: int) -> Iterator[Records]:
     """Yield the step records of evaluation episodes 1 ... ``episodes``, without noise.
 
-    Device seed and targets of each episode equal those of the same episode in a run with ``seed``. Raises LinkError if
-    the twin stops answering (for example because its plant diverges).
+    The device seed and targets of each episode equal those of the same episode in a run with ``seed``.  Raises
+    LinkError if the twin stops answering (for example because its plant diverges).
     """
     device, pack = lockstep_device(config), record_packer(config)
     images = ImagesOfTwin(device, config.cameras) if config.cameras else None
@@ -128,7 +128,7 @@ def score_on_plants(
     """Yield a policy's score in one evaluation episode on each of the plants in ``options.samples``, or on the twin's.
 
     ``native``: whether the policy runs in C.  Raises ModelRefused for an unusable model, LinkError if a plant
-    diverges, and PlantFailure for an exception in its code.
+    diverges, and PlantFailure for an exception in a plant's code.
     """
     policy, tick = PolicySession(model, native=native), Tick(msgspec.structs.replace(config, seed=seed))
     pack = record_packer(config)
@@ -154,7 +154,7 @@ def record_packer(config: RunConfig) -> Callable[[list[Step]], Records]:
 
 
 def play_episode(session: DeviceSession, tick: Tick, policy: PolicySession, episode: int, seed: int) -> list[Step]:
-    """Return the steps of one evaluation episode on the device of a session; see :func:`play`."""
+    """Return the steps of one evaluation episode on a session's device; see :func:`play`."""
     tick.begin(episode, Kind.EVAL, [])
     session.arm()
     session.reset(device_seed(seed, Role.PLANT_EVAL, episode))

@@ -18,8 +18,8 @@ MIN_UPRIGHT_STEPS: Final = 20
 class PendulumStar(PendulumEnv):
     """Dynamics of ``Pendulum-v1``, torque +-2, with a reward of 1 for each step after more than 20 upright ones.
 
-    The paper: "reward 1.0 only if the rod is within +-pi/3 at least more than 20 steps".  Implemented as a count of
-    consecutive steps, which is not observed: the reward is not a function of the state.
+    The paper: "reward 1.0 only if the rod is within +-pi/3 at least more than 20 steps".  This is implemented as a
+    count of consecutive steps, which is not observed, so the reward is not a function of the state.
     """
 
     _n_upright_steps = 0

@@ -1,7 +1,7 @@
 """The replay process of a run: ``python -m onrig.sim.replay RUN_FOLDER SHM_FOLDER [--resume]``.
 
-It is ``onrig.runtime.replay.main`` with the parts that need a plant of ``sim``, loaded only if a run uses them:
-synthetic experiences, and the comparison of measured steps with the shield's promise.
+It is ``onrig.runtime.replay.main`` with the parts that need a plant of ``sim``, which are loaded only if a run uses
+them: synthetic experiences, and the comparison of measured steps with the shield's promise.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from onrig.runtime.safety.promise import promise_of
 
 
 def resynthesiser_for(config: RunConfig, run_folder: Path) -> Resynthesiser | None:
-    """Synthetic experiences, if configured."""
+    """Return the source of synthetic experiences, or None if they are not configured."""
     if config.selection.synthetic is None:
         return None
     from onrig.sim.synthetic.replay import RunResynthesiser
@@ -26,7 +26,7 @@ def resynthesiser_for(config: RunConfig, run_folder: Path) -> Resynthesiser | No
 
 
 def step_check_for(config: RunConfig) -> StepCheck | None:
-    """Comparison with the promise's plants; None if it has none, or the rig does not observe the plant's state."""
+    """Return the comparison with the promise's plants; None if it has none or the rig does not observe their state."""
     box = config.limits.predicted
     if box is None or not promise_of(config.limits).basis.has_plants:
         return None

@@ -28,22 +28,22 @@ _CONFIRM_TIMEOUT_S: Final = 15.0
 _INTERIM_REPORT_DELAY_S: Final = 2.0
 """Time without confirmation after which the interim state is printed; a fade-out is much shorter."""
 _END_TIMEOUT_S: Final = 60.0
-"""Shutdown timeout; writing the last checkpoint of a large memory may take a long time."""
+"""Shutdown timeout, long enough to write the last checkpoint of a large memory."""
 _POLL_INTERVAL_S: Final = 0.001
 _RESUME_TIMEOUT_S: Final = 5.0
 _MIN_RUNNING_S: Final = 0.5
-"""Time after which a resumed run counts as running; a persistent cause, such as a pressed e-stop, stops it again within
-a few periods.
+"""Time that a run must keep running after a resume to count as resumed. A persistent cause, such as a pressed e-stop,
+stops it again within a few periods.
 """
 _WAITING_STATES: Final = (State.PAUSED, State.FAULT)
 _RESUME_POLL_INTERVAL_S: Final = 0.005
 
 
 def stop(run: Path | None, *, now: bool) -> int:
-    """Stop a run, and wait until it has ended; returns the exit code.  The actuators are made safe first, even if the
+    """Stop a run, wait until it has ended, and return the exit code. The actuators are made safe first, even if the
     supervisor hangs.
     """
-    target = choose_run("stop", run, anywhere=True)  # the output of a stop must name its run
+    target = choose_run("stop", run, anywhere=True)  # the output names the run, wherever it is
     if isinstance(target, int):
         return target
     request_ns = time.monotonic_ns()
@@ -55,11 +55,11 @@ def stop(run: Path | None, *, now: bool) -> int:
     try:
         with RemoteControl(target) as remote:
             remote.stop(2 if now else 1)
-            request_ns = time.monotonic_ns()  # earlier frames do not show the current state
+            request_ns = time.monotonic_ns()  # only later frames show the effect of the request
             actuators = _await_confirmation(remote, end_fd, request_ns, target.folder)
     except SegmentMissing:
-        actuators = None  # the run has just ended; its summary has the state
-    except SegmentError as error:  # for example, a run of another version
+        actuators = None  # the run has just ended; its summary records the state
+    except SegmentError as error:  # for example, a run started with a different version of Onrig
         actuators = None
         print(f"{target.folder}: {error}; requesting the stop with a signal instead", flush=True)
         stop_by_signal(target, 2 if now else 1)
@@ -89,11 +89,13 @@ def stop(run: Path | None, *, now: bool) -> int:
 
 
 def _await_confirmation(remote: RemoteControl, end_fd: int, request_ns: int, folder: Path) -> Actuators:
-    """Wait until a frame reports safe actuators or the run's processes have ended; returns the actuators' state."""
+    """Wait until a frame reports safe actuators, the run has ended or the timeout has expired, and return the
+    actuators' state.
+    """
     interim_ns = request_ns + round(_INTERIM_REPORT_DELAY_S * 1e9)
     while True:
         has_ended = end_fd < 0 or bool(select.select((end_fd,), (), (), 0)[0])
-        actuators = remote.actuators  # read after the check: a run that has ended leaves its final state
+        actuators = remote.actuators  # read after the check, so that a run that has ended has left its final state
         now_ns = time.monotonic_ns()
         if actuators.is_confirmed_safe(request_ns) or has_ended or now_ns - request_ns > _CONFIRM_TIMEOUT_S * 1e9:
             return actuators
@@ -104,7 +106,7 @@ def _await_confirmation(remote: RemoteControl, end_fd: int, request_ns: int, fol
 
 
 def _describe_confirmation(actuators: Actuators, request_ns: int, stop_type: str) -> str:
-    """Describe which state frame confirmed the safe actuators, and its delay."""
+    """Describe how quickly a state frame confirmed that the actuators are safe."""
     if actuators.since_ns <= request_ns:
         return "the device was already disarmed, as its state frames confirm"
     delay_ms = (actuators.since_ns - request_ns) / 1e6
@@ -144,7 +146,7 @@ def describe_outcome(folder: Path) -> str:
 
 
 def resume(run: Path | None, *, confirmed: bool) -> int:
-    """Resume a run; asks for confirmation unless ``confirmed``.  Returns the exit code."""
+    """Resume a run and return the exit code. Without a ``run``, ask for confirmation unless ``confirmed``."""
     target = choose_run("resume", run, anywhere=False)
     if isinstance(target, int):
         return target
@@ -189,7 +191,7 @@ def resume(run: Path | None, *, confirmed: bool) -> int:
 
 
 def _rig_name(folder: Path) -> str:
-    """Return the quoted name of a run's rig; ``its rig`` if the configuration cannot be read."""
+    """Return ``rig 'NAME'`` for a run, or ``its rig`` if its configuration cannot be read."""
     from onrig.runtime.config.problem import ConfigError
     from onrig.runtime.run_loading import load_resolved
 

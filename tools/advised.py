@@ -30,7 +30,7 @@ class Advice(msgspec.Struct, frozen=True):
     objective: str
     best: str
     recipe: str | None
-    """Recipe file of the best candidate, relative to the folder; None for the unchanged configuration."""
+    """Recipe file of the best candidate, relative to the race's folder; None if it is the unchanged configuration."""
     pairs: int
     mean: float
     low: float
@@ -44,7 +44,7 @@ class Advice(msgspec.Struct, frozen=True):
 
 
 def read_advice(folder: Path) -> Advice:
-    """Read the advice in a folder; raises Failure."""
+    """Read the advice in a folder. Raises Failure if it is missing or invalid."""
     try:
         return msgspec.json.decode(read_file(folder / ADVICE_FILE, MAX_JSON_BYTES), type=Advice)
     except OSError:
@@ -61,7 +61,9 @@ def recipe_overrides(folder: Path, advice: Advice) -> tuple[str, ...]:
 
 
 def check_same_rig(folder: Path, advice: Advice, name: str, overrides: tuple[str, ...]) -> None:
-    """Raise Failure if the advice is for another rig, task or rate, and ConfigError for an invalid configuration."""
+    """Raise Failure if the advice is for a different rig, task or rate, and ConfigError for an invalid
+    configuration.
+    """
     config = load(name, overrides)
     for quantity, configured_value, advised_value in (
         ("rig", config.rig.name, advice.rig),
@@ -74,12 +76,12 @@ def check_same_rig(folder: Path, advice: Advice, name: str, overrides: tuple[str
 
 
 def advice_facts(advice: Advice) -> dict[str, Any]:
-    """Return the advice as facts of a run."""
+    """Return the advice as an entry for a run's ``meta.json``."""
     return {META_KEY: msgspec.to_builtins(advice)}
 
 
 def advice_from_meta(meta: Mapping[str, object]) -> Advice | None:
-    """Return the advice used by a run; None if there is none or it is damaged."""
+    """Return the advice recorded in a run's ``meta.json``, or None if it is missing or damaged."""
     try:
         return msgspec.convert(meta[META_KEY], Advice)
     except (KeyError, msgspec.ValidationError):

@@ -30,7 +30,7 @@ _N_WORKERS: Final = 2
 
 
 def build_barrier(name: str, overrides: Sequence[str], n_plants: int, n_tests: int, seed: int) -> int:
-    """Compute and test a barrier table, then write it to its file atomically; returns the exit code."""
+    """Compute and test a barrier table, write it to its file atomically, and return the exit code."""
     try:
         config = load_without_table(name, overrides)
     except ConfigError as error:
@@ -66,7 +66,7 @@ def measure_breaches(
     seed: int,
     progress: object = None,
 ) -> tuple[Header, Outcome]:
-    """Test a table on newly drawn plants; returns its header with the test result, and the outcome."""
+    """Test a table on newly drawn plants, and return its header with the test result filled in, and the outcome."""
     with tempfile.TemporaryDirectory() as folder:
         data = encode_barrier(header, values)
         file = Path(folder) / "table"
@@ -83,8 +83,8 @@ def measure_breaches(
 
 
 def upper_bound(breaches: int, episodes: int, confidence: float) -> float:
-    """Return the one-sided upper bound of the breach rate (Clopper and Pearson 1934): about 3 / n at 95 % if no episode
-    had a breach.
+    """Return the one-sided upper bound on the breach rate (Clopper and Pearson 1934): about 3 / ``episodes`` at 95 % if
+    there was no breach.
     """
     low, high = breaches / episodes, 1.0
     for _ in range(60):
@@ -96,7 +96,7 @@ def upper_bound(breaches: int, episodes: int, confidence: float) -> float:
 
 
 def _binomial_cdf(k: int, n: int, p: float) -> float:
-    """Return the probability of at most k successes in n trials with probability p."""
+    """Return the probability of at most k successes in n trials, each with success probability p."""
     if not 0.0 < p < 1.0:
         return 1.0 if p <= 0.0 or k >= n else 0.0
     log_sums = np.cumsum(np.log(np.arange(1, n + 1)))

@@ -34,7 +34,7 @@ from onrig.tools.terminal import complain, drawing_stream
 
 
 def baseline(name: str, overrides: Sequence[str], fineness: Fineness) -> int:
-    """Compute or look up the scores and print them; returns the exit code."""
+    """Compute or look up the scores, print them, and return the exit code."""
     try:
         config = load(name, overrides)
     except ConfigError as error:
@@ -84,7 +84,7 @@ class _Table:
 
 
 def _score_grids(table: _Table, model: TaskModel, fineness: Fineness, sigma: Sequence[float]) -> float:
-    """Print the scores of the controllers on grids of two states; returns the highest mean reward."""
+    """Print the scores of the controllers computed on grids over two states, and return the highest mean reward."""
     folder = cache_folder()
     rewards: list[float] = []
     for grid in grids_for(model, fineness):
@@ -108,7 +108,7 @@ def _score_grids(table: _Table, model: TaskModel, fineness: Fineness, sigma: Seq
 
 
 def _score_sampling(table: _Table, model: TaskModel, fineness: Fineness, random_reward: float) -> float:
-    """Print the score of the sampling controller's best episodes for each effort; returns the highest."""
+    """Print the score of the sampling controller's best episodes for each effort, and return the highest score."""
     cut_off_reward = lowest_cut_off_reward(model.task, random_reward)
     rewards: list[float] = []
     for effort in efforts_for(model, fineness):
@@ -127,7 +127,9 @@ def _score_sampling(table: _Table, model: TaskModel, fineness: Fineness, random_
 
 
 def _progress(computation: str) -> Progress:
-    """Return a function that shows a computation's progress if stderr is a terminal; the line is erased at the end."""
+    """Return a function that shows a computation's progress on one line if stderr is a terminal, and erases it at the
+    end.
+    """
 
     def show(step: int, steps: int) -> None:
         if sys.stderr.isatty():

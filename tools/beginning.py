@@ -1,6 +1,7 @@
 """Initial experiences (``selection.seed_from``) and networks (``learner.start_from``) from an earlier run.
 
-Both must be valid for this rig: the same names, units, ranges and order, and the same rate, plant and reward.
+Both must fit this run: its signals must have the same names, units, ranges and order, and its rate and plant must be
+the same. Experiences also need the same reward.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _SEED_PATH: Final = ("selection", "seed_from")
 _START_PATH: Final = ("learner", "start_from")
 _SCREENING_PATH: Final = ("learner", "screening")
 _REWARD_SECTIONS: Final = ("reward", "terminate", "terminations")
-"""Task settings that determine the reward and the end of an experience."""
+"""Task settings that determine an experience's reward and whether it ends the episode."""
 _PLUGINS: Final = (registry.REWARDS, registry.TERMINATIONS, registry.INPUT_TRANSFORMS, registry.PLANTS)
 """Plugin groups whose code determines the experiences."""
 _MAX_SHOWN: Final = 90
@@ -65,11 +66,11 @@ class Beginning(NamedTuple):
     files: dict[str, bytes]
     """Content of the initial files in the run folder, by path."""
     facts: dict[str, object]
-    """Entry of ``meta.json``; empty without initial experiences and networks."""
+    """Entry for ``meta.json``; empty if the run has neither initial experiences nor initial networks."""
 
 
 def beginning_findings(config: RunConfig) -> Iterator[Finding]:
-    """Yield the problems with a run's initial experiences and networks that the configurations reveal."""
+    """Yield the problems with a run's initial experiences and networks that the configurations alone reveal."""
     learner, seeds = learner_settings(config.learner), config.selection.seeds
     if seeds is None and parse_strategy(config.selection.strategy).keeps_seeds:
         requirement = f"{config.selection.strategy} samples experiences of an earlier run: set {'.'.join(_SEED_PATH)}"
@@ -102,7 +103,7 @@ def start_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def with_resolved_origins(config: RunConfig, run: RunConfig) -> RunConfig:
-    """Return ``config`` with the resolved origins of the resumed ``run``, where both name the same origin."""
+    """Return ``config`` with each origin resolved as in the resumed ``run``, where both name the same origin."""
     origin, run_origin = config.selection.seeds, run.selection.seeds
     if (
         origin is not None
@@ -139,7 +140,7 @@ def _load_config(folder: Path) -> RunConfig:
 
 def mismatch(source: RunConfig, config: RunConfig, *, takes_experiences: bool) -> str | None:
     """Describe the first difference, with both values, that prevents this run from using another run's experiences or
-    networks; None if it can use them.
+    networks. Return None if it can use them.
     """
     contracts = (
         contract_for(c.rig, c.rate_hz, policy_id=0, parent_run="", training_step=0, signals=c.signals)
@@ -164,8 +165,8 @@ def mismatch(source: RunConfig, config: RunConfig, *, takes_experiences: bool) -
 
 
 def _plant_difference(source: RunConfig, config: RunConfig) -> str | None:
-    """Describe how the plants of two twins differ; for pretrained runs, how the identifications differ.  Experiences
-    from a twin may seed a run on its rig.
+    """Describe how the plants of two twins differ or, if ``source`` is a pretraining, how the identifications differ.
+    The plants are not compared if either run has no twin, so that experiences from a twin may seed a run on its rig.
     """
     twins = [c.device.twin for c in (source, config)]
     if twins[0] is not None and twins[0].get("samples"):
@@ -183,7 +184,7 @@ def _first_difference(name: str, source_value: object, value: object) -> str | N
 
 
 def _capacity_problem(config: RunConfig) -> str | None:
-    """Return why a memory that never discards experiences has no room for seeds; None if it has room."""
+    """Return why a memory that never discards experiences has no room for seeds, or None if it has."""
     if _seed_capacity(config) is None or _seed_capacity(config):
         return None
     run_length = config.episodes * episode_steps(config.task, config.rate_hz)
@@ -192,7 +193,7 @@ def _capacity_problem(config: RunConfig) -> str | None:
 
 
 def _seed_capacity(config: RunConfig) -> int | None:
-    """Return the maximum number of seeds in the memory; None if it is unlimited."""
+    """Return the maximum number of seeds in the memory, or None if it is unlimited."""
     selection = config.selection
     strategy = parse_strategy(selection.strategy)
     if not strategy.keeper.keeps_all:
@@ -204,9 +205,9 @@ def _seed_capacity(config: RunConfig) -> int | None:
 
 
 def read_beginning(config: RunConfig) -> Beginning:
-    """Read the initial experiences and networks of a new run; raises CannotBegin.
+    """Read the initial experiences and networks of a new run. Raises CannotBegin if they cannot be used.
 
-    ``config`` must have passed `beginning_findings` without a finding.
+    `beginning_findings` must have found no problem with ``config``.
     """
     files = read_copies(to_plain_data(config))
     facts: dict[str, object] = {}
@@ -287,7 +288,7 @@ def _read_experiences(seeds: SeedFrom, config: RunConfig) -> Transitions:
     if not len(rows):
         raise CannotBegin(f"selection.seed_from: '{folder}' contains no measured experiences")
     selection = Transitions._make(column[rows] for column in transitions)
-    # new numbers, which no episode or policy of this run has
+    # renumber them, so that no number is that of an episode or policy of this run
     _, episodes = np.unique(selection.episode, return_inverse=True)
     return selection._replace(
         policy_id=np.zeros(len(rows), np.uint32), episode=(episodes + FIRST_EPISODE).astype(np.uint32)
@@ -327,7 +328,7 @@ def _read_export(folder: Path) -> Arrays:
 
 
 def _read_data_set(folder: Path) -> Transitions:
-    """Read the experiences of the training episodes of a Minari data set; all are measured."""
+    """Read the experiences of the training episodes in a Minari data set, all of which are measured."""
     source_config = _load_config(folder)
     try:
         records = read_records(folder, record_layout(source_config))

@@ -26,7 +26,7 @@ class CheckedRun(NamedTuple):
 
 
 def check(name: str, overrides: Sequence[str] = ()) -> CheckedRun:
-    """Check the configuration of a run: a path or a shipped name, with overrides such as ``rate_hz=100``.
+    """Check a run's configuration, given by its path or shipped name, with overrides such as ``rate_hz=100``.
 
     Raises ConfigError with every problem found.
     """
@@ -36,8 +36,7 @@ def check(name: str, overrides: Sequence[str] = ()) -> CheckedRun:
 
 
 def show(name: str, overrides: Sequence[str], *, in_detail: bool, plot: Path | None) -> int:
-    """Check a configuration, and print the result and, if ``in_detail``, the explanatory tables; returns the exit
-    code."""
+    """Check a configuration, print the result (if ``in_detail``, with explanatory tables), and return the exit code."""
     if problem := file_problem("plot", plot) or plot_problem("plot", plot):
         return complain("check", problem)
     spec = _experiment_path(name)
@@ -63,7 +62,7 @@ def show(name: str, overrides: Sequence[str], *, in_detail: bool, plot: Path | N
 
 
 def _experiment_path(name: str) -> Path | None:
-    """Return the path of an experiment's spec; None if ``name`` is not an experiment."""
+    """Return the path of an experiment's spec, or None if ``name`` is not an experiment."""
     for folder in ("", "experiments"):
         try:
             path = find_config(name, folder)

@@ -44,7 +44,7 @@ VERBS: Final = (
     "policy",
     "completion",
 )
-"""Verbs in the order of the help; each is a module or package of ``onrig.tools.verbs``."""
+"""Verbs in the order in which the help lists them. Each is a module or package of ``onrig.tools.verbs``."""
 
 _FORMER_VERBS: Final = ("attack", "soak", "bench faults", "bench learner", "bench learning", "bench seeds")
 """Verbs of earlier versions."""
@@ -57,11 +57,13 @@ incomplete, 70 internal, 130 interrupted
 """
 
 _EXTRA_BY_PACKAGE: Final = {**dict.fromkeys(("torch", "onnx", "gymnasium"), "learner"), "foxglove": "live"}
-"""Optional packages, and the extra that installs them."""
+"""Extra that installs each optional package, by the package's name."""
 
 
 def entry(verb: str) -> Callable[[list[str]], int]:
-    """Return the function that runs a verb (``run``, ``policy``, ``policy check``), from arguments to exit code."""
+    """Return the function that runs a verb (``run``, ``policy``, ``policy check``): it takes the arguments and returns
+    the exit code.
+    """
     from functools import partial
 
     from onrig.tools.options import run_verb
@@ -93,14 +95,14 @@ def _listing(summaries: dict[str, str]) -> str:
 
 
 def members(group: str) -> list[str]:
-    """Return the names of the verbs in a group such as ``policy``; empty for a verb."""
+    """Return the names of the verbs in a group such as ``policy``, or an empty list for a verb."""
     folder = f"{_VERBS_FOLDER}/{group}"
     names = (name.removesuffix(".py") for name in os.listdir(folder)) if os.path.isdir(folder) else ()
     return sorted(name.replace("_", "-") for name in names if not name.startswith("_"))
 
 
 def all_verbs() -> list[str]:
-    """Return all verbs, those of groups in full: ``run``, ``policy check``."""
+    """Return all verbs. Those in a group are prefixed with the group's name: ``run``, ``policy check``."""
     return [f"{verb} {name}".strip() for verb in VERBS for name in members(verb) or ("",)]
 
 
@@ -112,7 +114,7 @@ def summary(verb: str) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one verb; returns the exit code."""
+    """Run one verb and return the exit code."""
     if arguments is None:
         try:
             return main(sys.argv[1:])
@@ -157,8 +159,8 @@ def _run(verb: str, arguments: list[str]) -> int:
     from onrig.tools.terminal import StreamLost, complain, printable_streams
 
     os.umask(os.umask(0o022) | 0o022)  # other users must never be able to write to the files created
-    # Plots are written to files. A notebook's backend may not exist in this environment, and then matplotlib cannot be
-    # imported.
+    # Plots are only written to files. A shell started from a notebook may pass on a backend that is missing in
+    # this environment, and matplotlib could then not be imported.
     os.environ["MPLBACKEND"] = "agg"
     try:
         run = entry(verb)

@@ -1,7 +1,7 @@
 """Completion scripts for bash and zsh: verbs, options and their values.
 
-The script is generated from the verbs' options and contains all fixed values, so that a completion starts no Python;
-the shell finds files, run folders and ports itself.
+The script is generated from the verbs' options and contains all fixed values, so that completing a word does not start
+Python; the shell itself finds files, run folders and ports.
 """
 
 from __future__ import annotations
@@ -96,7 +96,9 @@ _GROUP: Final = """\
 
 
 def script(shell: str, groups: Mapping[str, Sequence[str]], verbs: Sequence[str]) -> str:
-    """Return the script for a shell; ``groups``: verbs of each group, ``verbs``: all verbs with options."""
+    """Return the script for a shell. ``groups`` maps each top-level verb to the verbs in its group (empty if it is not
+    a group), and ``verbs`` lists all verbs that take options.
+    """
     options = {verb: arguments_of(verb_module(verb).Options) for verb in verbs}
     text = _SCRIPT.substitute(
         verbs=",".join([*groups, "--help", "--version"]),

@@ -27,7 +27,7 @@ from onrig.tools.terminal import complain
 _MAX_PERIOD_RATIO: Final = 20
 """Ratio of the longest period that a check sets to the desired period."""
 _LEASE_PERIODS: Final = 20
-"""Lease that does not expire because of delays on a busy host."""
+"""Lease in periods, long enough not to expire because of delays on a busy host."""
 
 
 class Selection(NamedTuple):
@@ -86,7 +86,7 @@ class _ConnectedDevice:
 
     def connect(self) -> Host:
         self._host = Host(self.open_line, self.rig, time, self.share)
-        self._host.wire.clear()  # frames sent before the connection
+        self._host.wire.clear()  # discard frames sent before the connection
         return self._host
 
     def press_estop(self, *, pressed: bool) -> None:
@@ -116,8 +116,8 @@ class _ConnectedDevice:
             raise CheckSkipped("skipped")
 
     def _read_answer(self, question: str) -> str:
-        """Return the operator's answer.  The device's frames are read meanwhile, so that no old ones remain in the
-        buffer.
+        """Return the operator's answer. Frames from the device are read in the meantime, so that no stale ones remain
+        in the buffer.
         """
         print(f"  > {question} ", end="", flush=True)
         while self._host is not None and not select.select([sys.stdin], [], [], 0)[0]:
@@ -134,7 +134,7 @@ class _LockstepDevice(_ConnectedDevice, LockstepConformance):
 
 
 def show_list(only: Sequence[str]) -> int:
-    """Print the rules for devices, with the number of checks for each; returns the exit code."""
+    """Print the rules for devices with the number of checks for each, and return the exit code."""
     matching_checks = [check for kind in (PacedConformance, LockstepConformance) for check in checks_of(kind, only)]
     checks = {(check.method, check.rules) for check in matching_checks}
     for number, rule_text in _matching_rules(only):
@@ -155,10 +155,10 @@ def examine(
     selection: Selection,
     confirm: Callable[[Rig], bool] | None,
 ) -> int:
-    """Test the device on a line.  Returns the exit code: 0, or 4 if the device breaks a rule or does not answer.
+    """Test the device on a line, and return the exit code, which is 4 if the device breaks a rule or does not answer.
 
-    ``rig``: expected rig; None accepts the one that the device reports. ``confirm`` is called before any actuator is
-    driven.
+    ``rig`` is the expected rig; if None, the rig that the device reports is used. ``confirm`` is called before any
+    actuator is driven, and nothing is driven if it returns False.
     """
     if not __debug__:
         return complain("conformance", "Python's assertions are disabled (-O, PYTHONOPTIMIZE): enable them")
@@ -193,7 +193,7 @@ def _examine(open_line: _OpenLine, rig: Rig, hello: Hello, selection: Selection)
 
 
 def print_verdicts(tally: Tally, rules: dict[str, str]) -> int:
-    """Print each rule that failed or was not tested, and the counts; returns the exit code."""
+    """Print each rule that failed or was not tested, followed by the counts, and return the exit code."""
     failed_rules, passed_rules, skipped_rules = (
         tally.rules_with(verdict, rules) for verdict in ("failed", "holds", "not run")
     )
@@ -207,7 +207,7 @@ def print_verdicts(tally: Tally, rules: dict[str, str]) -> int:
 
 
 def confirm_motion(fraction: float, address: str, rig: Rig) -> bool:
-    """Announce the motion; returns whether the operator confirms it."""
+    """Announce the motion, and return whether the operator confirms it."""
     print(f"onrig conformance drives '{rig.name}' on {address} for about a minute, repeatedly between these limits:")
     for a in rig.actuators:
         low, high = (a.safe + fraction * (end - a.safe) for end in (a.low, a.high))

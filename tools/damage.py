@@ -22,13 +22,13 @@ REPORT_PATTERNS: Final = ("episodes.csv", "events.jsonl", "summary.json", "timin
 
 
 def path_matcher(*patterns: str) -> Callable[[str], bool]:
-    """Return a predicate that is true for the paths in a run folder that match one of the patterns."""
+    """Return a predicate that tests whether a path in a run folder matches one of the patterns."""
     return lambda name: any(fnmatch(name, pattern) for pattern in patterns)
 
 
 def find_damage(folder: Path, *patterns: str) -> list[Fault]:
-    """Compare the matching files of a finished run with their checksums, and return one line per damaged file; empty
-    for a run in progress.
+    """Compare the matching files of a finished run with their checksums, and return one fault per damaged file. Return
+    an empty list for a run in progress.
     """
     if find_running(folder) is not None:
         return []
@@ -36,7 +36,7 @@ def find_damage(folder: Path, *patterns: str) -> list[Fault]:
 
 
 def print_damage(verb: str, folder: Path, *patterns: str) -> list[str]:
-    """Print the findings of `find_damage` to stderr; returns the lines."""
+    """Print the faults that `find_damage` finds to stderr, and return them as lines of text."""
     lines = [f"{folder}: {fault}" for fault in find_damage(folder, *patterns)]
     for line in lines:
         sys.stderr.write(f"onrig {verb}: {line}\n")
@@ -49,7 +49,7 @@ def exit_code_with_damage(code: int, damage: Sequence[str]) -> int:
 
 
 def policy_damage(path: Path) -> str | None:
-    """Describe the damage to a policy file in a run folder; None if it is intact or in no run folder."""
+    """Describe the damage to a policy file in a run folder. Return None if it is intact or not in a run folder."""
     index = read_index(path.absolute().parent / Path(POLICY_INDEX).name)
     expected_entry = index.get(int(path.stem)) if path.suffix == ".onnx" and path.stem.isdecimal() else None
     return None if expected_entry is None else difference(path, expected_entry)

@@ -78,7 +78,7 @@ class RichDisplay:
         """Update the bar, or print a line above it."""
         if report.kind in ("warning", "error", "fault"):
             colour = "yellow" if report.kind == "warning" else "red"
-            # Text, not str: rich would interpret messages of devices and learners as markup.
+            # Text, not str: rich would interpret messages from devices and learners as markup.
             line = self._text.assemble((printable(report.source), colour), f": {printable(report.message)}")
             self._console.print(line)
         elif report.kind == "ready" and report.message:
@@ -104,7 +104,7 @@ def progress_line(config: RunConfig, report: Report, elapsed_s: float) -> str:
 
 
 def display_for(config: RunConfig) -> Display:
-    """Return the rich display on a terminal if rich is installed, otherwise plain lines."""
+    """Return a rich display if stdout is a terminal and rich is installed, otherwise a plain one."""
     if sys.stdout.isatty():
         try:
             return RichDisplay(config)

@@ -33,7 +33,7 @@ class Goal(NamedTuple):
 
 
 def goal_of(config: RunConfig, name: str) -> Goal | None:
-    """Return the goal of the task for a signal; None if the task has none."""
+    """Return the task's goal for a signal, or None if it has none."""
     task = config.task
     for target, follower in followers(task).items():
         if follower == name:
@@ -52,12 +52,12 @@ def box(x: float, half_width: float, low: float, high: float) -> tuple[Point, ..
 
 
 def text_at(position: Point, text: str, colour: Literal["good", "soft"]) -> Shape:
-    """Draw a text at a fixed position."""
+    """Draw text at a fixed position."""
     return Shape(form="text", points=(position,), text=text, colour=colour)
 
 
 def target_translation(goal: Goal, shift: Point) -> dict[str, Point]:
-    """Return the translation of a shape that follows a target, per unit of the target."""
+    """Return the translation of a shape that follows a target, per unit of the target; empty for a constant goal."""
     return {} if goal.target is None else {goal.target: shift}
 
 
@@ -98,7 +98,7 @@ def rail(
 
 
 def target_mark(config: RunConfig, position: str, top: float) -> Iterator[Shape]:
-    """Draw a mark at the target of a position, upwards from the rail."""
+    """Draw a mark that rises from the rail at the target of a position."""
     goal = goal_of(config, position)
     if goal is not None:
         translation, x = target_translation(goal, (1.0, 0.0)), goal.value

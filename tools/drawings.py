@@ -41,7 +41,7 @@ class Pendulum(Drawing, frozen=True, tag="pendulum"):
     velocity: str | None = None
 
     def scene(self, config: RunConfig) -> Scene:
-        """Yield the dial, the target on it, and the arm."""
+        """Return the dial, the target on it, and the arm."""
         turn = radians_per_unit(config, self.angle)
         rotation: dict[str, Any] = {"turned_by": self.angle, "turn": turn}
         return Scene(
@@ -70,7 +70,7 @@ class Wheel(Drawing, frozen=True, tag="wheel"):
     angle: str
 
     def scene(self, config: RunConfig) -> Scene:
-        """Yield the disc, its spokes, and the target of the mark."""
+        """Return the disc, its spokes, and the target of the mark."""
         turn = radians_per_unit(config, self.angle)
         rotation: dict[str, Any] = {"turned_by": self.angle, "turn": turn}
         spokes = [(0.62 * math.cos(k), 0.62 * math.sin(k)) for k in (math.tau / 3, 2 * math.tau / 3)]
@@ -117,7 +117,7 @@ class Phase(Drawing, frozen=True, tag="phase"):
     y: str
 
     def scene(self, config: RunConfig) -> Scene:
-        """Yield both axes, the target, and the state."""
+        """Return both axes, the target, and the state."""
         (left, right), (bottom, top) = span_of(config, self.x), span_of(config, self.y)
         x_scale, y_scale = 2 * _PHASE_HALF_WIDTH / (right - left), 2 / (top - bottom)
         goals = [goal_of(config, name) for name in (self.x, self.y)]
@@ -164,12 +164,12 @@ class Bars(Drawing, frozen=True, tag="bars"):
     """Drawing of each observation and each actuator as a bar."""
 
     def page_data(self, config: RunConfig) -> DrawingData:
-        """Return only the kind of drawing; bars need no data."""
+        """Return only the kind of drawing, since bars need no other data."""
         return {"kind": "bars"}
 
 
 def drawing_of(config: RunConfig) -> DrawingData:
-    """Return the drawing data of a rig for pages and terminals; constant over a run."""
+    """Return a rig's drawing data for pages and terminals, which do not change during a run."""
     return chosen_drawing(config).page_data(config)
 
 

@@ -23,7 +23,7 @@ _STRATEGY_PATH: Final = ("selection", "strategy")
 
 
 def third_party_findings(config: RunConfig) -> Iterator[Finding]:
-    """List the problems of third-party plugins in an otherwise valid configuration."""
+    """Yield the problems with the third-party plugins of an otherwise valid configuration."""
     yield from task_findings(config)
     for group, name in dict.fromkeys(chosen_plugins(config)):
         exercise = _EXERCISES.get(group)
@@ -112,4 +112,4 @@ _EXERCISES: Final[dict[str, tuple[NodePath, Callable[[RunConfig], Iterator[str]]
     registry.DEVICES: (("device", "driver"), _driver_problems),
     registry.CAMERAS: (("device", "cameras"), _camera_problems),
 }
-"""By group: path of the setting that chooses the plugin, and the check."""
+"""Path of the setting that chooses a plugin, and the plugin's check, by plugin group."""

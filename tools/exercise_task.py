@@ -1,9 +1,9 @@
 """Checks of a task's expressions and third-party plugins: reward terms, terminations, targets, input transforms,
 resets, exploration processes.
 
-Each is built, and evaluated at the middle and the corners of the rig's ranges.  The checks cover shapes, finite values,
-equal results for equal inputs, and bit-for-bit equality of batches and single evaluations. Plugins in the tick are
-timed against their budget.
+Each is built and evaluated at the middle and the corners of the rig's ranges. The checks cover shapes, finite values,
+equal results for equal inputs, and bit-for-bit equality of batched and single evaluations. Plugins that are called in
+the tick are also timed against their budget.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MAX_STEPS: Final = 1000
 
 
 def task_findings(config: RunConfig) -> Iterator[Finding]:
-    """List the problems of the expressions and third-party plugins of a task and its exploration."""
+    """Yield the problems with the expressions and third-party plugins of a task and its exploration."""
     for location, subject, problems in _task_checks(config):
         with np.errstate(all="ignore"):
             findings = [*collect_findings(lambda p=problems, a=location: ((a, m) for m in p()), subject, location)]  # type: ignore[misc]
@@ -43,7 +43,7 @@ def task_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def _task_checks(config: RunConfig) -> Iterator[tuple[NodePath, str, Callable[[], Iterator[str]]]]:
-    """Yield path, name and check of each third-party plugin and each expression."""
+    """Yield the path, name and check of each third-party plugin and each expression."""
     task = config.task
     for name, term in (task.reward.terms or {}).items():
         if registry.is_third_party(term) or isinstance(term, ExpressionTerm):
@@ -87,7 +87,7 @@ def _termination_problems(config: RunConfig, termination: Termination) -> Iterat
 
 
 def _function_problems(function: Function, arrays: Sequence[NDArray[Any]], dtype: type) -> Iterator[str]:
-    """List the problems of a function that maps (k, ...) arrays to one value per row."""
+    """Yield the problems with a function that maps (k, ...) arrays to one value per row."""
     n = len(arrays[0])
     copies = [array.copy() for array in arrays]
     batch = np.asarray(function(*copies))
@@ -127,7 +127,9 @@ def _describe_point(arrays: Sequence[NDArray[Any]], i: int) -> str:
 def _tick_function_problems(
     config: RunConfig, batched_function: Function, scalar_function: Function, dtype: type
 ) -> Iterator[str]:
-    """List what is wrong with the batched and scalar versions of an observation function called in each tick."""
+    """Yield the problems with the batched and scalar versions of a function of the observation that is called in each
+    tick.
+    """
     observations = probe_points(config.rig).observation
     problems = [*_function_problems(batched_function, [observations], dtype)]
     yield from problems

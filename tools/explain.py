@@ -35,11 +35,11 @@ _REACTIONS: Final = {
 }
 
 _RATE_SETTINGS: Final = ("tau", "actor_lr", "critic_lr", "lr")
-"""Rate settings shown in an algorithm's row, if it has them."""
+"""Learning and averaging rates shown in an algorithm's row, if it has these settings."""
 
 
 def tables(config: RunConfig) -> Iterator[Table]:
-    """Return all tables, in the order in which the tick uses them."""
+    """Yield all tables, in the order in which the tick uses what they explain."""
     yield _observation_table(config)
     if named_table := _named_parts(config.task):
         yield named_table
@@ -54,13 +54,13 @@ def tables(config: RunConfig) -> Iterator[Table]:
 
 
 def _named_parts(task: Task) -> Table | None:
-    """Return a table of named terms, terminations and targets; None if the task has none."""
+    """Return a table of the named terms, terminations and targets, or None if the task has none."""
     rows = []
     choices = ("reward", task.reward.terms), ("ends the episode", task.terminations), ("target", task.targets)
     for section, terms in choices:
         for name, term in (terms or {}).items():
             kind, *settings = msgspec.to_builtins(term).items()
-            values = [f"{key} {value}" for key, value in settings if key != "content"]  # settings of a nested section
+            values = [f"{key} {value}" for key, value in settings if key != "content"]  # omits a file's text
             rows.append((name, section, str(kind[1]), ", ".join(values) or "-"))
     return Table("named term", ("part", "kind", "settings"), tuple(rows)) if rows else None
 
@@ -71,14 +71,14 @@ def format_range(low: float, high: float) -> str:
 
 
 def release_bounds(low: float, high: float, release: float) -> tuple[float, float]:
-    """Return the bounds of the middle fraction ``release`` of an envelope, in which the fallback releases control."""
+    """Return the bounds within which the fallback releases control: the middle fraction ``release`` of an envelope."""
     centre, half_width = 0.5 * (low + high), 0.5 * (high - low)
     return centre - release * half_width, centre + release * half_width
 
 
 def mean_replays(config: RunConfig, learner: LearnerSettings) -> float:
-    """Return the mean number of replays per experience: batch size times updates per stored experience (on-policy: per
-    experience in a batch).
+    """Return how often an experience is replayed on average: batch size times updates per stored experience or, for an
+    on-policy algorithm, the number of updates per experience of a batch.
     """
     if learner.algorithm_config.batch_steps:
         return float(learner.algorithm_config.replays)
@@ -89,7 +89,9 @@ def mean_replays(config: RunConfig, learner: LearnerSettings) -> float:
 
 
 def device_seconds(config: RunConfig) -> tuple[float, float]:
-    """Return the device times (s) of all training and of all evaluation episodes, without resets and waits."""
+    """Return the device time (s) of all training episodes and that of all evaluation episodes, without resets and
+    waits.
+    """
     evaluations = config.episodes // config.evaluate_every if config.evaluate_every else 0
     return config.episodes * config.task.episode_s, evaluations * config.task.episode_s
 
@@ -252,7 +254,7 @@ def _wall_clock_texts(config: RunConfig, device_s: float) -> tuple[str, str]:
 
 
 def _alteration_rows(selection: Selection) -> Iterator[tuple[str, str, str]]:
-    """Yield the rows of settings that alter or drop experiences before they are stored."""
+    """Yield a row for each setting that alters or drops experiences before they are stored."""
     if selection.write_probability < 1:
         yield (
             "written",
@@ -301,7 +303,7 @@ def _learning_table(config: RunConfig) -> Table:
 
 
 def _early_end_rows(config: RunConfig, gamma: float) -> Iterator[tuple[str, str, str]]:
-    """Yield the row with the value of a termination for the learner, if the task has one."""
+    """Yield a row that shows how much an early end earns the learner, if the task can terminate."""
     if config.task.may_terminate:
         end = early_end(config.task, config.rig, episode_steps(config.task, config.rate_hz), gamma)
         alternatives = f"{end.typical_return:.4g} typically, {end.worst_return:.4g} in the worst case"
@@ -309,7 +311,7 @@ def _early_end_rows(config: RunConfig, gamma: float) -> Iterator[tuple[str, str,
 
 
 def _update_texts(config: RunConfig, learner: LearnerSettings) -> tuple[str, str]:
-    """Return when updates take place, and their number in the run."""
+    """Return texts that describe when updates take place, and how many there are in the run."""
     steps, algorithm = episode_steps(config.task, config.rate_hz), learner.algorithm_config
     total = config.episodes * steps
     if size := algorithm.batch_steps:
@@ -328,7 +330,7 @@ def _update_texts(config: RunConfig, learner: LearnerSettings) -> tuple[str, str
 
 
 def policy_table(config: RunConfig) -> Table:
-    """Return a table of the probation of a new policy and the reaction to a silent learner."""
+    """Return a table that explains the probation of a new policy and the reaction to a silent learner."""
     return Table("policies", (), (*_probation_rows(config), *_staleness_rows(config)))
 
 

@@ -37,7 +37,7 @@ _REACTIONS: Final = {
 
 
 def exploration_tables(config: RunConfig) -> Iterator[Table]:
-    """Return the tables of schedule and noise process, and of any gates and budgets."""
+    """Yield the tables of the schedule and noise process, and of any gates and budgets."""
     exploration = config.exploration
     if not isinstance(exploration, ScheduledNoise):
         yield Table("exploration", (), ((exploration.title, exploration.describe()),))
@@ -49,8 +49,8 @@ def exploration_tables(config: RunConfig) -> Iterator[Table]:
 
 
 def schedule_range(config: RunConfig, exploration: ScheduledNoise) -> tuple[float, float]:
-    """Return the first and last values of the schedule's variable in the run."""
-    # Schedules over steps or seconds advance only with noise: not in quiet and evaluation episodes.
+    """Return the first and last values that the schedule's variable takes during the run."""
+    # Schedules over steps or seconds do not advance in quiet and evaluation episodes, which have no noise.
     n_noisy = noisy_episodes(exploration.quiet, config.episodes)
     steps = n_noisy * episode_steps(config.task, config.rate_hz)
     return {

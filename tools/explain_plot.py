@@ -60,16 +60,16 @@ _POINT_LABELS: Final = {"episodes": "episode {:g}", "steps": "step {:g}", "secon
 
 
 class Row(NamedTuple):
-    """Panels of one row, side by side, and their height in inches."""
+    """Row of panels that are drawn side by side, and its height in inches."""
 
     height: float
     panels: tuple[Callable[[Axes], None], ...]
 
 
 def plot_explanation(config: RunConfig, path: Path) -> bool:
-    """Write the plot to a file; False if matplotlib is not installed.
+    """Write the plot to a file. Return False if matplotlib is not installed.
 
-    Raises OSError if the file cannot be written, ValueError for a suffix that matplotlib does not support.
+    Raises OSError if the file cannot be written, and ValueError if matplotlib does not support its suffix.
     """
     bars, rows = limit_bars(config), exploration_rows(config)
     heights = [*(row.height for row in rows), 0.7 + 0.5 * len(bars)]
@@ -91,7 +91,7 @@ def plot_explanation(config: RunConfig, path: Path) -> bool:
 
 
 def exploration_rows(config: RunConfig) -> list[Row]:
-    """Return the rows of the plot, from the top."""
+    """Return the rows of the plot, from top to bottom."""
     exploration = config.exploration
     gates: list[Callable[[Axes], None]] = []
     rows = []
@@ -160,7 +160,7 @@ def _name_point(axes: Axes, text: str, x: float, y: float, is_left: bool) -> Non
 
 
 def _draw_noise(axes: Axes, config: RunConfig, exploration: ScheduledNoise) -> None:
-    """Draw the exploration noise on the first actuator before the gates, with the same random streams as this run."""
+    """Draw the exploration noise on the first actuator before the gates apply, from the run's own random streams."""
     is_own_noise, clip = isinstance(exploration, OwnNoise), clip_limit(exploration)
     steps, names = episode_steps(config.task, config.rate_hz), [a.name for a in config.rig.actuators]
     n_shown = min(steps, _TRACE_STEPS)

@@ -15,7 +15,7 @@ from onrig.tools.terminal import complain
 
 
 def export_run(folder: Path, format_: Format, out: Path | None) -> int:
-    """Export the run in ``folder``; returns the exit code."""
+    """Export the run in ``folder`` and return the exit code."""
     try:
         run = open_run(folder)
     except NoRun as error:
@@ -45,7 +45,7 @@ def export_run(folder: Path, format_: Format, out: Path | None) -> int:
 
 
 def _count_records(run: RunData) -> int:
-    """Return the number of records in the run's log; 0 without a log."""
+    """Return the number of records in the run's log, or 0 if the library for reading it is missing."""
     try:
         from onrig.runtime.log.reading import count_steps
     except ImportError:

@@ -1,4 +1,4 @@
-"""Settings of a configuration, derived from the defining structs: types, bounds, defaults and docstrings."""
+"""Settings of a configuration, derived from the structs that define them: types, bounds, defaults and docstrings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from onrig.tools.options import field_docs, one_line
 
 REQUIRED: Final = "required"
 MIN_HIDDEN_BOUND: Final = 1e8
-"""Magnitude above which bounds are not shown: they only keep sums finite."""
+"""Magnitude from which on bounds are not shown, since they only keep sums finite."""
 
 
 class Field(NamedTuple):
@@ -37,20 +37,22 @@ class Section(NamedTuple):
 
     path: str
     variant: str
-    """``KEY: VALUE`` that chooses the variant; empty for the settings of all variants."""
+    """``KEY: VALUE`` that chooses the variant; empty for settings that the variants share."""
     meaning: str
     fields: tuple[Field, ...]
 
     @property
     def path_parts(self) -> list[str]:
-        """Components of the path; ``a | b`` for equal sections, ``NAME`` for a user-defined name."""
+        """Components of the path, with ``a | b`` for sections with the same settings and ``NAME`` for a user-defined
+        name.
+        """
         return self.path.split(".") if self.path else []
 
 
 def sections_of_run(section_types: Mapping[NodePath, type]) -> list[Section]:
     """Return all sections of a run's configuration.
 
-    ``section_types``: types of the sections that other packages define, by path.
+    ``section_types`` maps paths to the types of the sections that other packages define.
     """
     field_type = types.type_info(RunConfig)
     assert isinstance(field_type, types.StructType)
@@ -64,7 +66,7 @@ def _sections(path: str, struct: types.StructType, section_types: Mapping[str, t
 
 
 def _resolve_type(path: str, field: types.Field, section_types: Mapping[str, type]) -> types.Field:
-    """Return a field's type, or the type that another package defines for it."""
+    """Return a field, with its type replaced if another package defines one for its path."""
     section_type = section_types.get(_join_path(path, field.encode_name))
     return (
         field
@@ -140,7 +142,7 @@ def _join_path(path: str, name: str) -> str:
 
 
 def _nested_structs(field_type: types.Type) -> Iterator[tuple[str, types.StructType]]:
-    """Yield the mappings in a type with their location: direct, in a list, or by name."""
+    """Yield the mappings in a type, each after its path suffix: empty, ``[]`` in a list, or ``.NAME`` by name."""
     match field_type:
         case types.StructType():
             yield "", field_type
@@ -158,7 +160,7 @@ def _nested_structs(field_type: types.Type) -> Iterator[tuple[str, types.StructT
 
 
 def _describe_type(field_type: types.Type) -> str:
-    """Return type and bounds in words."""
+    """Describe a type and its bounds in words."""
     match field_type:
         case types.Metadata() if group_of(field_type) is not None:
             return "section"

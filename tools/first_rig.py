@@ -1,8 +1,8 @@
 """Initial rig, task, run and README of a plant, copied from a template.
 
-A template is a folder: ``README.md``, ``bench.yaml`` (texts for the bench section of the README), and the files to
-copy.  Onrig's templates are in ``docs/examples``; a plant of another package may name a folder (``Plant.template``),
-and files for any other plant are generated (``onrig.tools.first_rig_plant``).
+A template is a folder that contains ``README.md``, ``bench.yaml`` (texts for the bench section of the README), and the
+files to copy. Onrig's templates are in ``docs/examples``, and a plant from another package may name its own folder
+(``Plant.template``). The files for any other plant are generated (``onrig.tools.first_rig_plant``).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MODEL_PLANT: Final = "mujoco"
 
 
 def write_first_rig(folder: Path, plant: str, model: Path | None = None) -> int:
-    """Write the initial files to a new folder; returns the exit code."""
+    """Write the initial files to a new folder, and return the exit code."""
     written_paths: list[Path] = []
     try:
         texts = rig_files(plant, rig_name(folder, plant), model)
@@ -67,7 +67,7 @@ def write_first_rig(folder: Path, plant: str, model: Path | None = None) -> int:
 
 
 def rig_name(folder: Path, plant: str) -> str:
-    """Return the name of the rig: the folder's name, truncated to fit into the device's hello."""
+    """Return the name of the rig: the folder's name, truncated to fit into the device's hello message."""
     return (_SPECIAL_CHARACTERS.sub("-", folder.resolve().name).strip("-") or plant)[:NAME_BYTES].strip("-")
 
 
@@ -78,14 +78,14 @@ def templates() -> dict[str, Path]:
 
 
 def plant_names() -> tuple[str, ...]:
-    """Return the values of ``--plant``."""
+    """Return the valid values of ``--plant``."""
     return tuple(dict.fromkeys([*templates(), *registry.names(registry.PLANTS)]))
 
 
 def rig_files(plant: str, name: str, model: Path | None = None) -> dict[str, str]:
-    """Return the files by name, for a rig called ``name``.
+    """Return the initial files of a rig called ``name``, by file name.
 
-    Raises NoTemplate for an unknown plant or one without initial files, ConfigError for an invalid template.
+    Raises NoTemplate if the plant is unknown or has no initial files, and ConfigError if its template is invalid.
     """
     if model is not None and plant != MODEL_PLANT:
         raise NoTemplate(f"--model applies only to --plant {MODEL_PLANT}, not to '{plant}'")
@@ -100,7 +100,7 @@ def rig_files(plant: str, name: str, model: Path | None = None) -> dict[str, str
 
 
 def _read_template(folder: Path) -> dict[str, str]:
-    """Return the files of a template."""
+    """Return the texts of a template's files, by file name. Raises NoTemplate if they cannot be read."""
     try:
         contents = {path.name: read_file(path, MAX_BYTES) for path in sorted(folder.iterdir()) if _is_copied(path)}
         return {name: content.decode() for name, content in contents.items()}
@@ -113,8 +113,9 @@ def _is_copied(path: Path) -> bool:
 
 
 def _adapt_to_name(texts: Mapping[str, str], name: str) -> dict[str, str]:
-    """Adapt a template's files to a rig: set the name in ``rig.yaml``, add lines for a port, and complete the
-    README."""
+    """Adapt a template's files to a rig: set the name in ``rig.yaml``, add the lines for a port to ``run.yaml``, and
+    complete the README.
+    """
     missing_files = [file for file in (_README_FILE, BENCH_FILE) if file not in texts]
     if missing_files:
         raise NoTemplate(f"the template has no {' and no '.join(missing_files)}")
@@ -133,7 +134,9 @@ def _adapt_to_name(texts: Mapping[str, str], name: str) -> dict[str, str]:
 
 
 def _shipped_files(run: str) -> Iterator[tuple[str, str]]:
-    """Return run, rig and task of a shipped configuration; the run refers to the other two files in the same folder."""
+    """Yield the file names and texts of a shipped configuration's rig, task and run. The run refers to the other two as
+    files in its own folder.
+    """
     text = _read_shipped(run, "")
     for section, folder in (("rig", "rigs"), ("task", "tasks")):
         (shipped_name,) = re.findall(rf"^{section}: (.*)$", text, re.MULTILINE)

@@ -33,13 +33,13 @@ class Bench(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     run: str = ""
     """Shipped run from which the template takes its run, rig and task files."""
     firmware: str = ""
-    """Value of RIG for ``hw/firmware``, if it contains a firmware for this rig."""
+    """Value of RIG for ``hw/firmware``, if that folder contains firmware for this rig."""
     at_rest: str = "The rig is at rest: every sensor shows the value under `start` in `task.yaml`."
     """Position in which the sensors read zero."""
     by_hand: str = "When you move it by hand in the positive direction, positions rise and velocities are positive."
     """Effect of moving the rig by hand."""
     gentle: str
-    """Smallest value for ``sign.py`` that moves the rig; with its unit in ``gentle_words``."""
+    """Smallest value for ``sign.py`` that moves the rig; ``gentle_words`` describes it with its unit."""
     gentle_words: str
     pushed: str = "the driven part moves in the positive direction"
     """Effect of the gentle value if the sign is right."""
@@ -52,7 +52,7 @@ class Bench(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """Settings for a tenth of the effort."""
     tenth_why: str = "With so little effort the rig may not move at all; this is only a first test."
     behind: str = ""
-    """``limits.predicted.sensor_error`` of the shipped firmware, whose velocity is delayed."""
+    """Value of ``limits.predicted.sensor_error`` for the shipped firmware, whose velocity is delayed."""
 
 
 _PAGE: Final = Template("""\

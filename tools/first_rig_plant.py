@@ -24,9 +24,9 @@ from onrig.sim.plants.plant import Plant
 
 _PERIOD_S: Final = 0.02
 _N_TRIALS: Final = (24, 100)
-"""Numbers of plants and of periods with random actions from which the states' ranges are estimated."""
+"""Number of plants, and number of periods with random actions, from which the states' ranges are estimated."""
 _QUANTILE: Final = 0.9
-"""Share of the simulated values within the estimated range, since an unstable plant diverges."""
+"""Share of the simulated values that an estimated range covers; below 1, since an unstable plant diverges."""
 _MIN_COUNTS: Final = 1e4
 """Minimum number of sensor counts over a range."""
 
@@ -47,23 +47,25 @@ class Signal(NamedTuple):
 
     @property
     def resolution(self) -> str:
-        """Resolution: a power of ten with enough counts over the range."""
+        """Largest power of ten that resolves the range into enough counts."""
         return f"{10.0 ** math.floor(math.log10((self.high - self.low) / _MIN_COUNTS)):.1e}"
 
     @property
     def weight(self) -> float:
-        """Weight of a distance in the reward, so that half the range costs 1."""
+        """Weight of a distance in the reward, rounded up so that half the range costs at least 1."""
         return _round_up(2.0 / (self.high - self.low))
 
 
 def template_of(kind: str) -> Path | None:
-    """Return the template folder that a plant names; None if it names none."""
+    """Return the template folder that a plant names, or None if it names none."""
     plant = _plant_class(kind)
     return Path(str(sys.modules[plant.__module__].__file__)).parent / plant.template if plant.template else None
 
 
 def generate_files(kind: str) -> dict[str, str]:
-    """Generate the files, by name, of a registered plant with its default parameters; raises NoTemplate."""
+    """Generate the initial files of a registered plant with its default parameters, by file name. Raises NoTemplate if
+    a parameter has no default or the plant's code fails.
+    """
     plant = _plant_class(kind)
     required_names = [f.encode_name for f in msgspec.structs.fields(plant) if f.required]
     if required_names:
@@ -75,8 +77,8 @@ def generate_files(kind: str) -> dict[str, str]:
 
 
 def mujoco_model_files(model: Path) -> dict[str, str]:
-    """Generate the files, by name, of a MuJoCo model.  The model is included unless it reads other files.  Raises
-    NoTemplate.
+    """Generate the initial files of a MuJoCo model, by file name. The model itself is included unless it reads other
+    files. Raises NoTemplate if the model cannot be used.
     """
     from onrig.sim.plants.mujoco import Mujoco
 
@@ -104,7 +106,7 @@ def _plant_class(kind: str) -> type[Plant]:
 
 
 def _plain_names(names: Sequence[str]) -> dict[str, str]:
-    """Return replacements for names that do not fit into a frame."""
+    """Return replacements for names that are too long for a frame or contain special characters, by original name."""
     replacements: dict[str, str] = {}
     for name in names:
         plain_name = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_") or "x"
@@ -125,8 +127,8 @@ def _plain_names(names: Sequence[str]) -> dict[str, str]:
 
 
 def _states(plant: Plant) -> list[Signal]:
-    """Return the states of a plant with units and ranges; ranges that the plant lacks are estimated with random
-    actions.
+    """Return a plant's states with their units and ranges. Ranges that the plant does not define are estimated from
+    trials with random actions.
     """
     units, spans, signals = plant.units, plant.spans, []
     magnitudes = _state_magnitudes(plant)
@@ -144,7 +146,9 @@ def _actions(plant: Plant) -> list[Signal]:
 
 
 def _state_magnitudes(plant: Plant) -> list[float]:
-    """Return the largest magnitude of each state under random actions, rounded up."""
+    """Return the magnitude that a share `_QUANTILE` of each state's values does not exceed under random actions,
+    rounded up.
+    """
     n, periods = _N_TRIALS if plant.batched else (_N_TRIALS[0] // 4, _N_TRIALS[1] // 2)
     rng, start = np.random.default_rng(0), _start(plant)
     states = tuple([np.full(n, start[name]) for name in plant.state_names])
@@ -286,7 +290,7 @@ def _files(plant: Plant, section: Mapping[str, object]) -> dict[str, str]:
 
 
 def _inputs(states: Sequence[Signal]) -> str:
-    """Return the section that replaces unlimited angles with cosine and sine, or an empty one without such angles."""
+    """Return the section that replaces unlimited angles with cosine and sine, or an empty text if there are none."""
     if not any(s.is_angle for s in states):
         return ""
     forms = [(s.name, form) for s in states for form in (("cos", "sin") if s.is_angle else ("value",))]

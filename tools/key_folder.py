@@ -27,8 +27,8 @@ from onrig.tools.terminal import complain
 
 
 def make_keys(folder: Path, name: str = LEARNER_FOLDER) -> int:
-    """Generate the keys of a learner and, in a new folder, those of the rig; never overwrites keys.  Returns the exit
-    code.
+    """Generate the keys of a learner and, in a new folder, those of the rig, and return the exit code. Existing keys
+    are never overwritten.
     """
     if not is_valid_name(name):
         return complain(

@@ -42,19 +42,19 @@ from onrig.tools.twin_findings import coverage_findings, twin_findings, twin_war
 
 
 def sections() -> dict[NodePath, type]:
-    """Return the types of the sections that other packages define; raises ValueError for an invalid algorithm or
+    """Return the types of the sections that other packages define. Raises ValueError for an invalid algorithm or
     sampler file.
     """
     return {("device", "twin"): TwinOptions, ("learner",): settings_type(), ("view",): ViewOptions}
 
 
 def load(name: str, overrides: Sequence[str] = ()) -> RunConfig:
-    """Load a configuration with the checks of plants and trials; raises ConfigError with every problem."""
+    """Load a configuration with the checks for plants and trials. Raises ConfigError with every problem."""
     return load_run(name, overrides, sections, LoadingRules(refusal_checks=plant_findings))
 
 
 def load_without_table(name: str, overrides: Sequence[str] = ()) -> RunConfig:
-    """Load a configuration whose sampled barrier has not been computed yet; raises ConfigError."""
+    """Load a configuration whose sampled barrier has not been computed yet. Raises ConfigError with every problem."""
     return load_run(
         name, overrides, sections, LoadingRules(refusal_checks=lambda config: _plant_checks(config, with_table=False))
     )
@@ -68,11 +68,12 @@ def load_for_rig(
     on_warning: Callable[[Problem], None] = lambda problem: None,
     is_new_run: bool = True,
 ) -> RunConfig:
-    """Load a rig's configuration with the checks of `load` and all others of `onrig run`.
+    """Load a rig's configuration with the checks of `load` and all other checks of `onrig run`.
 
-    ``port`` replaces the configuration's device; its twin must still be covered by the shield, as it describes the same
-    rig. ``on_warning`` receives warnings about a valid configuration. A resumed run (``is_new_run`` is False) has its
-    first policy in its folder. Raises ConfigError.
+    ``port`` replaces the configuration's device. The shield must still cover the configured twin, since it describes
+    the same rig. ``on_warning`` receives warnings about a valid configuration. For a resumed run (``is_new_run`` is
+    False), the first policy and other initial data are not checked, since the run's folder contains them. Raises
+    ConfigError with every problem.
     """
     if port is not None:
         load_run(name, overrides, sections, LoadingRules(refusal_checks=coverage_findings))
@@ -86,12 +87,12 @@ def load_for_rig(
 
 
 def load_for_learner(name: str, overrides: Sequence[str] = ()) -> RunConfig:
-    """Load the configuration of a remote learner, whose section applies regardless of ``local_learner``."""
+    """Load a configuration for a remote learner; its section ``learner`` applies regardless of ``local_learner``."""
     return load_run(name, overrides, sections, LoadingRules(refusal_checks=learner_findings))
 
 
 def replace_device(config: RunConfig, path: str) -> RunConfig:
-    """Replace the configuration's twin by a device on a port; the pace does not change."""
+    """Replace the configuration's twin or other device with a device on a port. The pace does not change."""
     port, box = config.device.port, sampled_box(config)
     if box is not None and config.device.twin is not None:  # the barrier table was computed for the twin's plant
         plant = msgspec.to_builtins(nominal_plant(config, box))
@@ -109,13 +110,13 @@ def print_warning(problem: Problem) -> None:
 
 
 def print_problems(error: ConfigError) -> int:
-    """Print the problems of a configuration, one per line; returns the exit code."""
+    """Print the problems with a configuration, one per line, and return the exit code."""
     sys.stderr.write(f"{error}\n")
     return ExitCode.CONFIGURATION
 
 
 def learner_findings(config: RunConfig) -> Iterator[Finding]:
-    """List the reasons why a remote learner cannot use this configuration."""
+    """Yield the reasons why a remote learner cannot use this configuration."""
     from onrig.tools.beginning import start_findings  # imports checkpoints and export formats
 
     problems = [*_learning_findings(config), *_rig_setting_findings(config, uses_learner=True)]
@@ -126,7 +127,7 @@ def learner_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def plant_findings(config: RunConfig) -> Iterator[Finding]:
-    """List the problems of the learner and twin sections, alone and in combination, that prevent runs and trials."""
+    """Yield the problems with the learner and twin sections, alone or in combination, that prevent runs and trials."""
     return _plant_checks(config, with_table=True)
 
 
@@ -183,7 +184,7 @@ def _early_end_warnings(config: RunConfig, gamma: float) -> Iterator[Finding]:
 
 
 def _uses_learner_section(config: RunConfig) -> bool:
-    """Return whether the learner section applies: a rig without a local learner does not need one."""
+    """Return whether the learner section applies: the learner is local, or the section differs from the default."""
     settings = learner_settings(config.learner)
     return config.local_learner or settings != type(settings)()
 
@@ -200,7 +201,7 @@ def _learning_findings(config: RunConfig) -> Iterator[Finding]:
             f"learner.{learner.algorithm}.batch"
         )
         yield ("learner", learner.algorithm, "batch"), message
-    elif 0 < capacity < min(learner.first_update_at, run_length):  # a run that is too short is only warned of
+    elif 0 < capacity < min(learner.first_update_at, run_length):  # a run that is too short causes only a warning
         message = f"a memory of {capacity} experiences never holds {learner.first_update_at}, so no update would follow"
         yield (
             ("learner", "learning_starts"),
@@ -211,8 +212,8 @@ def _learning_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def _rig_setting_findings(config: RunConfig, *, uses_learner: bool) -> Iterator[Finding]:
-    """List the learner settings that a rig refuses.  Unless ``uses_learner``, the policy file may be from another
-    algorithm.
+    """Yield the problems with learner settings that a rig refuses. Unless ``uses_learner``, the policy file may come
+    from a different algorithm.
     """
     learner = learner_settings(config.learner)
     for path, message in rig_problems(learner, len(config.rig.actuators)):
@@ -230,7 +231,7 @@ def _rig_setting_findings(config: RunConfig, *, uses_learner: bool) -> Iterator[
 
 
 def rig_findings(config: RunConfig) -> Iterator[Finding]:
-    """List the problems that prevent the start of a run, in addition to those of every configuration."""
+    """Yield the problems that prevent a run from starting, in addition to those checked for every configuration."""
     problems = list(resumption_findings(config))
     yield from problems
     if not problems and _uses_learner_section(config) and not any(findings(config)):
@@ -248,7 +249,7 @@ def rig_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def resumption_findings(config: RunConfig) -> Iterator[Finding]:
-    """List the problems that prevent both the start and the resumption of a run."""
+    """Yield the problems that prevent a run from starting as well as from being resumed."""
     problems = [*plant_findings(config), *guard_findings(config), *_memory_findings(config)]
     if _uses_learner_section(config):
         problems += _rig_setting_findings(config, uses_learner=config.local_learner)
@@ -258,7 +259,7 @@ def resumption_findings(config: RunConfig) -> Iterator[Finding]:
         yield ("device", "port", "path"), f"{port.path}: {reason} at device.port.path"
     yield from coverage_findings(config)
     plants = config.limits.predicted
-    # Built-in algorithms take tenths of a second to build, and are covered by tests.
+    # Built-in predictions take tenths of a second to build and are covered by tests, so they are not checked here.
     if plants is not None and is_third_party(plants) and not problems and not any(findings(config)):
         limits, rig, period_s = config.limits, config.rig, config.period_us * 1e-6
         path: NodePath = ("limits", "predicted")
@@ -268,7 +269,9 @@ def resumption_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def _memory_findings(config: RunConfig) -> Iterator[Finding]:
-    """Report a memory that is too large for this machine; the run would fail only after starting its processes."""
+    """Yield a finding if the memory is too large for this machine; the run would otherwise fail only after its
+    processes have started.
+    """
     capacity = _capacity(config)
     if not capacity or capacity > MAX_CAPACITY:
         return
@@ -290,7 +293,9 @@ def _memory_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def _image_policy_findings(config: RunConfig) -> Iterator[Finding]:
-    """Report images whose policies the admission check would refuse; their latency on this machine is ignored."""
+    """Yield a finding if the admission check would refuse policies with these images. Their latency on this machine is
+    ignored.
+    """
     learner = learner_settings(config.learner)
     if learner.algorithm_config.image is None:
         return
@@ -306,7 +311,9 @@ def _image_policy_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def _policy_findings(config: RunConfig) -> Iterator[Finding]:
-    """Report an initial policy that the admission check would refuse; its latency on this machine is ignored."""
+    """Yield a finding if the initial policy cannot be read or the admission check would refuse it. Its latency on this
+    machine is ignored.
+    """
     from onrig.runtime.policy.admission import Refused  # imports onnxruntime, needed only with a policy
     from onrig.sim.evaluation import admission_verdict, read_model
 
@@ -322,7 +329,7 @@ def _policy_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def _capacity(config: RunConfig) -> int:
-    """Return the capacity of the memory; 0 if it is invalid, which another check reports."""
+    """Return the capacity of the memory, or 0 if it is invalid, which another check reports."""
     try:
         return capacity_of(config)
     except (ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""Read-only view of ``/proc``, ``/sys``, ``/etc`` and ``/dev`` under a root, which tests replace."""
+"""Read-only view of ``/proc``, ``/sys``, ``/etc`` and ``/dev`` under a root directory that tests can replace."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ _CGROUP_ROOT: Final = "sys/fs/cgroup"
 
 
 class Machine:
-    """Reader of system files; returns None for missing or unreadable ones."""
+    """Reader of system files. Files that are missing or unreadable give None or an empty result."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self.root = root
 
     def path(self, path: str) -> Path:
-        """Return ``path`` (without its leading slash) under the root."""
+        """Return the path under the root for ``path``, which must not begin with a slash."""
         return self.root / path
 
     def text(self, path: str) -> str | None:
-        """Return the content of a file, without surrounding whitespace and NUL bytes; None if it cannot be read."""
+        """Return the content of a file without surrounding whitespace and NUL bytes, or None if it cannot be read."""
         try:
             return (self.root / path).read_text(encoding="utf-8", errors="replace").strip("\0\n\t ")
         except OSError:
             return None
 
     def number(self, path: str, base: int = 10) -> int | None:
-        """Return the content of a file as a whole number; None if it is not one."""
+        """Return the content of a file as a whole number, or None if it is not one or the file cannot be read."""
         text = self.text(path)
         try:
             return None if text is None else int(text, base)
@@ -47,8 +47,8 @@ class Machine:
             return []
 
     def names(self, path: str) -> list[str]:
-        """Return the sorted names in a folder; empty if it is missing, unreadable, or vanishes (because its process
-        ended).
+        """Return the sorted names in a folder, or an empty list if the folder is missing, unreadable, or vanishes
+        because its process has ended.
         """
         try:
             return sorted(os.listdir(self.root / path))
@@ -60,15 +60,15 @@ class Machine:
         return (self.root / path).exists()
 
     def link(self, path: str) -> str | None:
-        """Return the target of a symbolic link as written; None if the path is not a link."""
+        """Return the target of a symbolic link as written, or None if the path is not a link."""
         try:
             return os.readlink(self.root / path)
         except OSError:
             return None
 
     def cpu_quota(self) -> float | None:
-        """Return the CPU quota of this process's control groups (container, systemd unit), in CPUs; None if there is no
-        limit.
+        """Return the CPU quota of this process's control groups (container, systemd unit), in CPUs, or None if there is
+        no limit.
         """
         limits = [limit for folder in self._cpu_groups() if (limit := self._cpu_limit(folder)) is not None]
         return min(limits, default=None)
@@ -101,7 +101,7 @@ class Machine:
         return quota / period if quota and period else None
 
     def board(self) -> str:
-        """Return the model of the board according to the firmware; empty if unknown."""
+        """Return the board's model as reported by the firmware, or an empty string if it is unknown."""
         for path in ("proc/device-tree/model", "sys/class/dmi/id/product_name"):
             text = self.text(path)
             if text:
@@ -129,7 +129,7 @@ def _pretty_name(text: str | None) -> str:
 
 
 def cpus_as_text(cpus: set[int]) -> str:
-    """Format CPUs like the kernel: ``0-2,5``."""
+    """Format CPU numbers as the kernel does: ``0-2,5``."""
     parts: list[str] = []
     for cpu in sorted(cpus):
         start, _, end = parts[-1].partition("-") if parts else ("", "", "")

@@ -21,7 +21,9 @@ class Shapes(Drawing, frozen=True, tag="shapes"):
     shapes: tuple[Shape, ...]
 
     def scene(self, config: RunConfig) -> Scene:
-        """Return the shapes, in a rectangle that contains them for all values of the signals."""
+        """Return the shapes in a rectangle that contains them, with a margin, in random poses over the
+        signals' ranges.
+        """
         names = {motion.by for shape in self.shapes for motion in shape.every_motion}
         spans = {name: (signal_of(config, name).low, signal_of(config, name).high) for name in sorted(names)}
         rng = random.Random(0)

@@ -1,10 +1,10 @@
 """Command-line options from the typed fields of a dataclass.
 
 A verb is a module of ``onrig.tools.verbs``: its docstring is the description, the fields of its ``Options`` are the
-arguments, their docstrings the help, and ``main(options)`` returns the exit code.  Fields before ``_: KW_ONLY`` are
-positional arguments, those after it options: ``dry_run: bool = False`` is ``--dry-run``, the option of a tuple may be
-repeated, and a field without default is required. A verb imports its implementation in ``main``, so that its help
-appears immediately.
+arguments, their docstrings the help, and ``main(options)`` returns the exit code. Fields before ``_: KW_ONLY`` are
+positional arguments, and those after it are options: ``dry_run: bool = False`` becomes ``--dry-run``, an option with a
+tuple type may be repeated, and a field without a default is required. A verb imports its implementation in ``main``, so
+that its help appears immediately.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class Value(NamedTuple):
     metavar: str
     help: str = ""
     complete: str = ""
-    """``config``, ``experiment``, ``plant``, ``run``, ``file``, ``folder`` or ``port``."""
+    """Kind of shell completion: ``config``, ``experiment``, ``plant``, ``run``, ``file``, ``folder`` or ``port``; empty
+    for none.
+    """
     implied_value: str | float | None = None
     """Value of an option that is given without one; None if the option requires a value."""
 
@@ -148,7 +150,7 @@ def one_line(doc: str) -> str:
 
 
 def plain(doc: str) -> str:
-    """Remove the backticks of a docstring, for a terminal."""
+    """Remove the backticks from a docstring, for display in a terminal."""
     return doc.replace("`", "")
 
 
@@ -233,7 +235,7 @@ def description(doc: str) -> str:
 
 
 def run_verb(verb: str, arguments: list[str]) -> int:
-    """Parse the arguments and run the verb; returns the exit code."""
+    """Parse the arguments, run the verb, and return the exit code."""
     module = verb_module(verb)
     parser = parser_of(verb, module)
     values = vars(parser.parse_args(arguments))

@@ -16,7 +16,7 @@ from onrig.runtime.view.drawing import ViewOptions
 from onrig.sim.twin.options import TwinOptions
 
 META_KEY: Final = "pieces"
-"""Key in ``meta.json``; absent without third-party plugins."""
+"""Key in ``meta.json``; absent if a run uses no third-party plugins."""
 _N_HASH_DIGITS: Final = 12
 
 
@@ -36,7 +36,7 @@ class Plugin(msgspec.Struct, frozen=True):
 
 
 def chosen_plugins(config: RunConfig | StepRun) -> Iterator[tuple[str, str]]:
-    """Yield group and name of each registered plugin that a valid configuration chooses, including built-in ones."""
+    """Yield the group and name of each registered plugin, built-in or not, that a valid configuration chooses."""
     strategy = parse_strategy(config.selection.strategy)
     yield registry.RETENTIONS, strategy.retention
     yield from ((registry.SAMPLERS, sampling.name) for sampling in parse_sampling(strategy.sampling).nested)
@@ -53,7 +53,7 @@ def chosen_plugins(config: RunConfig | StepRun) -> Iterator[tuple[str, str]]:
 
 
 def _registered_choices(value: object) -> Iterator[tuple[str, str]]:
-    """Yield group and kind of each registered struct within a section."""
+    """Yield the group and kind of each registered struct within a section."""
     if isinstance(value, msgspec.Struct):
         kind = value.__struct_config__.tag
         for group in registry.GROUPS if isinstance(kind, str) else ():
@@ -79,15 +79,15 @@ def third_party_plugins(*configs: RunConfig | StepRun) -> list[Plugin]:
 
 
 def plugin_records(plugins: list[Plugin]) -> dict[str, object]:
-    """Return the entry in ``meta.json`` for plugins."""
+    """Return the entry for plugins in ``meta.json``; empty if there are none."""
     return {META_KEY: msgspec.to_builtins(plugins)} if plugins else {}
 
 
 def plugin_difference(
     meta: Mapping[str, object], plugins: list[Plugin], groups: Collection[str] = registry.GROUPS
 ) -> str | None:
-    """Describe the first difference from the plugins of some groups in a ``meta.json``, in one line; None if they are
-    equal or not recorded.
+    """Describe in one line the first difference between ``plugins`` and the plugins of some groups that a ``meta.json``
+    records. Return None if they are equal or not recorded.
     """
     present_plugins = {(plugin.group, plugin.name): plugin for plugin in plugins}
     for old in msgspec.convert(meta.get(META_KEY, []), list[Plugin]):

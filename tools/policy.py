@@ -29,7 +29,7 @@ _QUANTITY_FORMATS: Final = {"reward_sum": ".6g", "mean_reward": ".4g", "normaliz
 
 
 def check(file: Path, name: str, overrides: Sequence[str]) -> int:
-    """Print whether the rig would admit a policy; returns the exit code."""
+    """Print whether the rig would admit a policy, and return the exit code."""
     try:
         checked = _check_policy(file, name, overrides, for_twin=False)
     except ConfigError as error:
@@ -51,8 +51,9 @@ class Evaluation(NamedTuple):
 
     @property
     def mean(self) -> dict[str, float]:
-        """Mean over the episodes of ``reward_sum``, ``mean_reward`` and, if task.normalization is set,
-        ``normalized``."""
+        """Means of ``reward_sum``, ``mean_reward`` and, if task.normalization is set, ``normalized`` over the
+        episodes.
+        """
         return {name: column_statistics(self.episodes, name).mean for name in _available_quantities(self.episodes)}
 
 
@@ -61,7 +62,8 @@ def evaluate(
 ) -> Evaluation:
     """Score a policy (an ONNX file) on the lockstep twin of a configuration, with the run's seed by default.
 
-    Raises ConfigError, and Failure for a policy that the rig would refuse or a twin that stops answering.
+    Raises ConfigError for an invalid configuration, and Failure if the rig would refuse the policy or the twin stops
+    answering.
     """
     return _run_evaluation(_check_policy(Path(policy), name, overrides, for_twin=True), episodes, seed)
 
@@ -85,7 +87,7 @@ def _run_evaluation(policy: CheckedPolicy, episodes: int, seed: int | None) -> E
 
 
 def stamp(file: Path, out: Path, name: str, overrides: Sequence[str]) -> int:
-    """Write a policy with the rig's contract to ``out``, and print the verdict of the admission check; returns the exit
+    """Write a policy with the rig's contract to ``out``, print the verdict of the admission check, and return the exit
     code.
     """
     from onrig.runtime.policy.stamp import stamp_contract
@@ -109,7 +111,7 @@ def stamp(file: Path, out: Path, name: str, overrides: Sequence[str]) -> int:
 
 
 def to_c(file: Path, out: Path) -> int:
-    """Write a policy as C99 to ``out``; returns the exit code."""
+    """Write a policy as C99 to ``out``, and return the exit code."""
     from onrig.tools.policy_to_c.source import c_name, source_of
 
     if out.suffix != ".c":
@@ -134,8 +136,8 @@ def to_c(file: Path, out: Path) -> int:
 def score(
     file: Path, name: str, overrides: Sequence[str], episodes: int, seed: int | None, json_file: str | None
 ) -> int:
-    """Print a policy's score on the twin, and write JSON to ``json_file``; with ``-``, print JSON only.  Returns the
-    exit code.
+    """Print a policy's score on the twin, write it as JSON to ``json_file``, and return the exit code. If ``json_file``
+    is ``-``, print only the JSON.
     """
     if episodes < 1:
         return complain("policy", f"--episodes: expected at least 1, got {episodes}")
@@ -170,7 +172,9 @@ class CheckedPolicy(NamedTuple):
 
 
 def _check_policy(file: Path, name: str, overrides: Sequence[str], *, for_twin: bool) -> CheckedPolicy:
-    """Check a policy as the rig does; raises ConfigError, and Failure for a policy that the rig would refuse."""
+    """Check a policy as the rig does. Raises ConfigError for an invalid configuration, and Failure for a policy that
+    cannot be read or that the rig would refuse.
+    """
     if name.endswith(".onnx") and not str(file).endswith(".onnx"):
         raise Failure(f"'{name}' is a policy; give the policy first: {name} {file}")
     config = load(name, overrides)
@@ -240,7 +244,7 @@ def rows_as_dicts(rows: Sequence[EpisodeRow]) -> list[dict[str, object]]:
 
 
 def evaluation_text(rows: Sequence[EpisodeRow]) -> str:
-    """Return a table of the episodes, with equal consecutive ones merged, and their statistics."""
+    """Return a table of the episodes, with equal consecutive ones merged, followed by a table of their statistics."""
     quantities, stretches = _available_quantities(rows), list[list[EpisodeRow]]()
     for row in rows:
         if stretches and row[2:8] == stretches[-1][0][2:8]:
@@ -270,7 +274,7 @@ def evaluation_text(rows: Sequence[EpisodeRow]) -> str:
 
 
 def _available_quantities(rows: Sequence[EpisodeRow]) -> list[str]:
-    """Return the quantities in the rows; without the normalised reward if task.normalization is not set."""
+    """Return the quantities in the rows, which include the normalised reward only if task.normalization is set."""
     return [name for name in _QUANTITY_TITLES if getattr(rows[0], name) is not None]
 
 

@@ -43,7 +43,7 @@ class RenewalOptions(NamedTuple):
 
 
 def renew_policy(options: RenewalOptions, duration_s: float | None, log: Path | None, clock: Clock = time) -> int:
-    """Renew the lease for ``duration_s`` of device time, or until Ctrl-C; returns the exit code."""
+    """Renew the lease for ``duration_s`` of device time, or until Ctrl-C, and return the exit code."""
     if duration_s is not None and not 0.0 < duration_s < math.inf:
         return complain("policy", f"--duration: expected a number of seconds above 0, got {duration_s:g}")
     try:
@@ -67,7 +67,7 @@ def renew_policy(options: RenewalOptions, duration_s: float | None, log: Path | 
 
 
 def _policy_name(file: Path, config: RunConfig) -> bytes:
-    """Return the name of a policy on the board; raises Failure if the file is not a policy for the rig at its rate."""
+    """Return the name of a policy on the board. Raises Failure if the file is not a policy for the rig at its rate."""
     try:
         model = read_model(file, config)
         if not isinstance(model, bytes):

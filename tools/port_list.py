@@ -13,7 +13,9 @@ from onrig.tools.terminal import Table, write_json
 
 
 def show(json_file: str | None, machine: Machine | None = None) -> int:
-    """Print the table, and write JSON to ``json_file``; with ``-``, print JSON only.  Returns the exit code."""
+    """Print the table, write the ports as JSON to ``json_file``, and return the exit code. If ``json_file`` is ``-``,
+    print only the JSON.
+    """
     machine = machine or Machine()
     ports = read_ports(machine)
     if json_file != "-":
@@ -65,7 +67,9 @@ def rows(ports: list[PortFacts]) -> tuple[tuple[str, ...], ...]:
 
 
 def access_problem(port: PortFacts) -> str | None:
-    """Return why this user cannot open a port that is not in use; None if possible."""
+    """Return why this user cannot open a port, or None if nothing prevents it. Processes that have the port open are
+    ignored.
+    """
     if not port.accessible:
         return f"no permission (group {port.group})"
     return "the kernel's console uses this port" if port.console else None

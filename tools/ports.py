@@ -1,4 +1,4 @@
-"""Serial ports of a machine.  None is opened, since opening resets many boards and disturbs other users."""
+"""Serial ports of a machine. No port is opened, since that would reset many boards and disturb other users."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class UsbIdentity(NamedTuple):
     vendor: str
     product: str
     serial: str
-    """Serial number; empty if the adapter has none: two such adapters of one kind cannot be distinguished."""
+    """Serial number; empty if the adapter has none, so that it cannot be distinguished from others of its kind."""
     name: str = ""
-    """Names of manufacturer and product."""
+    """Names of the manufacturer and the product."""
 
 
 class PortFacts(NamedTuple):
     """Facts about one port."""
 
     path: str
-    """Path by which the port was requested: /dev/ttyUSB0, or a link to it."""
+    """Path by which the port was requested, such as /dev/ttyUSB0 or a link to it."""
     device: str
-    """Device file to which the path leads: /dev/ttyUSB0; empty if it is missing."""
+    """Device file that the path leads to, such as /dev/ttyUSB0; empty if it is missing."""
     persistent_path: str
     """Path of the port under /dev/serial/by-id; empty if it has none."""
     is_terminal: bool
@@ -56,7 +56,7 @@ class PortFacts(NamedTuple):
 
 
 def read_ports(machine: Machine) -> list[PortFacts]:
-    """Return the USB and on-board serial ports, by device file."""
+    """Return the USB and on-board serial ports, sorted by device file."""
     paths = {path for pattern in _PATTERNS for path in machine.glob(pattern)}
     paths |= {
         device for link in machine.glob(f"{_BY_ID_FOLDER}/*") if (device := _device_of(machine, link)) is not None
@@ -90,13 +90,15 @@ def read_port(machine: Machine, path: str) -> PortFacts:
 
 
 def persistent_name(path: str, machine: Machine | None = None) -> str:
-    """Return the path by id of the port at ``path``, which survives replugging; ``path`` itself if it has none."""
+    """Return the by-id path of the port at ``path``, which survives replugging. Return ``path`` itself if there is none
+    or ``path`` is already a link.
+    """
     port = read_port(machine or Machine(), path)
     return port.persistent_path if port.persistent_path and port.path == port.device else path
 
 
 def _device_of(machine: Machine, path: str) -> str | None:
-    """Follow links under the root; returns the device's path without leading slash, or None for a dangling link."""
+    """Follow links under the root, and return the device's path without a leading slash, or None if a link dangles."""
     for _ in range(8):
         target = machine.link(path)
         if target is None:
@@ -130,7 +132,7 @@ class InterferingProgram(NamedTuple):
 
 
 def interfering_programs(machine: Machine) -> list[InterferingProgram]:
-    """Find the programs of this machine that interfere with serial ports."""
+    """Find the programs on this machine that interfere with serial ports."""
     programs = []
     running_programs = {machine.text(f"proc/{pid}/comm") for pid in pids(machine)}
     if "ModemManager" in running_programs:
@@ -186,7 +188,7 @@ def _usb_identity(machine: Machine, name: str) -> UsbIdentity | None:
 
 
 def missing_port_problem(path: str, machine: Machine | None = None) -> str | None:
-    """Return a message for a missing ``path``, with the available ports; None if it exists."""
+    """Return a message that lists the available ports if ``path`` is missing, or None if it exists."""
     try:
         Path(path).stat()
     except (OSError, ValueError) as error:
@@ -196,8 +198,9 @@ def missing_port_problem(path: str, machine: Machine | None = None) -> str | Non
 
 
 def wrong_port_problem(path: str, machine: Machine | None = None) -> str | None:
-    """Return a message for a ``path`` that is not a port, with the available ports; None for a port or a missing
-    path."""
+    """Return a message that names the right port or lists the available ones if ``path`` exists but is not a port,
+    otherwise None.
+    """
     try:
         mode = Path(path).stat().st_mode
     except (OSError, ValueError):

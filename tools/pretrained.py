@@ -1,7 +1,7 @@
 """Record of a pretraining: scores on held-out plants, and the criterion that ends it.
 
-If the posterior is correct, the rig's plant and the n held-out plants are draws from one distribution, so that the
-range of the n scores contains the rig's score with probability (n - 1) / (n + 1) = 95 %.
+If the posterior is correct, the rig's plant and the n = 39 held-out plants are draws from the same distribution, so
+that the range of the n scores contains the rig's score with probability (n - 1) / (n + 1) = 95 %.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from onrig.runtime.files import MAX_JSON_BYTES, read_file, replace_own_file
 from onrig.runtime.run_config import RunConfig
 
 N_HELD_OUT_PLANTS: Final = 39
-"""Number of plants for the evaluation."""
+"""Number of held-out plants on which policies are evaluated."""
 SETTLING_MARGIN: Final = 0.02
 """Score change below which learning has settled, as a share of the improvement so far."""
 PATIENCE_PIECES: Final = 3
@@ -57,7 +57,7 @@ class Pretraining(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     identified: str
     """Hash of the identification, as in the configuration."""
     held_out: dict[str, tuple[float, ...]]
-    """Samples of the plants for the evaluation (``device.twin.samples``)."""
+    """Samples of the held-out plants, by parameter (as in ``device.twin.samples``)."""
     piece: int
     """Training episodes between evaluations."""
     minutes: float
@@ -71,7 +71,7 @@ class Pretraining(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     failed_attempts: tuple[tuple[Scores, ...], ...] = ()
     """Evaluations of the attempts that learned nothing."""
     ended: str = ""
-    """Reason why the pretraining ended; empty if it is not complete."""
+    """Reason why the pretraining ended; empty if it has not ended."""
 
 
 def total_improvement(evaluations: Sequence[Scores]) -> PairedComparison:
@@ -82,9 +82,10 @@ def total_improvement(evaluations: Sequence[Scores]) -> PairedComparison:
 def has_settled(evaluations: Sequence[Scores]) -> bool:
     """Return whether the score has settled.
 
-    The policy must be better than the first one, and the intervals of its differences from the policies of the last
-    PATIENCE_PIECES pieces must all lie within SETTLING_MARGIN of the improvement so far.  All are paired by plant.  One
-    difference would not suffice: a policy that varies from piece to piece is sometimes as good as an earlier one.
+    The newest policy must be better than the first one, and the intervals of its differences from the policies of the
+    preceding PATIENCE_PIECES pieces must all lie within SETTLING_MARGIN of the improvement so far. All differences are
+    paired by plant. A single difference would not suffice, since a policy that varies from piece to piece sometimes
+    happens to match an earlier one.
     """
     if len(evaluations) <= PATIENCE_PIECES:
         return False
@@ -110,7 +111,7 @@ def expected_score(record: Pretraining) -> dict[str, object]:
 
 
 def screening_problem(start: StartFrom | None) -> str | None:
-    """Return why the policies of a run with these initial networks cannot be screened; None if they can."""
+    """Return why the policies of a run with these initial networks cannot be screened, or None if they can."""
     if start is None:
         return "the plants for the screening are those of a pretraining: set learner.start_from, or omit this setting"
     if not (Path(start.path) / PRETRAINING_FILE).is_file():
@@ -119,7 +120,9 @@ def screening_problem(start: StartFrom | None) -> str | None:
 
 
 def screening_plants(record: Pretraining, config: RunConfig, n_plants: int) -> ScreeningPlants:
-    """Return the first held-out plants of a pretraining with this configuration, with the lowest permitted scores."""
+    """Return the first ``n_plants`` held-out plants of a pretraining, with the lowest score permitted on each.
+    ``config`` is the configuration of the pretraining.
+    """
     margin = SCREENING_MARGIN * abs(total_improvement(record.evaluations).value)
     samples = {name: column[:n_plants] for name, column in record.held_out.items()}
     min_scores = tuple(score - margin for score in record.evaluations[-1].scores[:n_plants])
@@ -127,7 +130,7 @@ def screening_plants(record: Pretraining, config: RunConfig, n_plants: int) -> S
 
 
 def read_pretraining(folder: Path) -> Pretraining:
-    """Read the record of a pretraining; raises Failure."""
+    """Read the record of a pretraining. Raises Failure if it is missing or invalid."""
     try:
         return msgspec.json.decode(read_file(folder / PRETRAINING_FILE, MAX_JSON_BYTES), type=Pretraining)
     except OSError:
@@ -141,6 +144,6 @@ def read_pretraining(folder: Path) -> Pretraining:
 
 
 def write_pretraining(folder: Path, record: Pretraining) -> None:
-    """Write the record of a pretraining; raises OSError."""
+    """Write the record of a pretraining. Raises OSError."""
     data = msgspec.json.format(msgspec.json.encode(record), indent=1)
     replace_own_file(folder / PRETRAINING_FILE, data, durable=True)

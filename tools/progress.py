@@ -37,7 +37,7 @@ class PlainProgress:
         self._step = ""
 
     def begin_step(self, step: str) -> None:
-        """Show the current step, unless a line was printed just before."""
+        """Print the current step, unless a line was printed within the last few seconds."""
         self._step = step
         now = self._clock()
         if now - self._last_line_s >= _LINE_INTERVAL_S:
@@ -75,7 +75,7 @@ class RichProgress:
             progress.TextColumn("{task.description}", markup=False),
             console=Console(file=drawing_stream(sys.stderr)),
             transient=True,
-            refresh_per_second=2,  # the display must not share the measured process's core
+            refresh_per_second=2,  # low, so that the display takes little time from a measured process
         )
         self._task = self._progress.add_task("", total=total)
         self._progress.start()
@@ -94,7 +94,7 @@ class RichProgress:
 
 
 def progress_for(total: float) -> Progress:
-    """Return a rich bar on a terminal (if rich is installed), otherwise plain lines."""
+    """Return a rich bar if stderr is a terminal and rich is installed, otherwise a plain display."""
     if sys.stderr.isatty():
         try:
             return RichProgress(total)
@@ -105,7 +105,7 @@ def progress_for(total: float) -> Progress:
 
 @contextlib.contextmanager
 def show_progress(task: str, total: float) -> Iterator[Callable[[float], None]]:
-    """Context manager that shows the progress of one task; yields a function that receives the completed part of
+    """Context manager that shows the progress of one task. It yields a function to be called with the completed part of
     ``total``.
     """
     reported = 0.0

@@ -32,12 +32,12 @@ def format_duration(seconds: float) -> str:
 
 
 def format_count(n: float) -> str:
-    """Format a whole number, with separated thousands from 10 000 on."""
+    """Format a whole number, with thousands separators from 10 000 on."""
     return f"{n:,.0f}" if abs(n) >= _MIN_GROUPED else f"{n:.0f}"
 
 
 def format_size(n: float) -> str:
-    """Format bytes in decimal multiples."""
+    """Format a number of bytes in decimal multiples."""
     unit, scale = next((u, s) for u, s in reversed(_SIZE_UNITS) if n >= s or s == 1)
     return f"{n / scale:.3g} {unit}"
 
@@ -48,7 +48,7 @@ def unit_text(unit: str) -> str:
 
 
 def axis_label(name: str, unit: str) -> str:
-    """Return the label of an axis: name of a quantity with its unit."""
+    """Return an axis label: the name of a quantity with its unit."""
     return f"{name} ({unit_text(unit)})"
 
 
@@ -62,7 +62,8 @@ def format_estimate(
 ) -> str:
     """Format an estimate with the bounds of its interval, if any, and its unit: ``0.912 [0.901, 0.923] s``.
 
-    ``digits``: decimals; default: two significant digits of the interval's width.
+    ``digits`` is the number of decimals; by default, there are enough for two significant digits of the interval's
+    width.
     """
     values, has_interval = (bounds.value, bounds.low, bounds.high), not math.isnan(bounds.low)
     power = 0
@@ -81,7 +82,7 @@ def format_estimate(
 
 
 def format_share(n: int, trials: int) -> str:
-    """Format the number of trials that reached a level, with a lower bound of the share (95 %, one-sided)."""
+    """Format the number of trials that reached a level, with a lower bound on their share (95 %, one-sided)."""
     from onrig.learner.trials.intervals import fraction_lower_bound
 
     return f"{n} of {trials} (at least {100 * fraction_lower_bound(n, trials):.0f} %)"

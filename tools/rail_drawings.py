@@ -31,7 +31,7 @@ class Slider(Drawing, frozen=True, tag="slider"):
     position: str
 
     def scene(self, config: RunConfig) -> Scene:
-        """Yield rail, ends, target and mass."""
+        """Return the rail with its ends, the target and the mass."""
         (low, high), moved = span_of(config, self.position), {self.position: (1.0, 0.0)}
         span = high - low
         mass = box(0.0, 0.07 * span, 0.01 * span, 0.11 * span)
@@ -54,12 +54,12 @@ class CartPole(Drawing, frozen=True, tag="cartpole"):
     upright: float = 0.0
     """Angle at which the pole is upright."""
     clockwise: bool = True
-    """Direction of positive angles."""
+    """Whether positive angles are drawn clockwise."""
     length: AboveZero | None = None
     """Drawn length in the position's unit; default: a fifth of the rail."""
 
     def scene(self, config: RunConfig) -> Scene:
-        """Yield rail, ends, target, cart and pole."""
+        """Return the rail with its ends, the target, the cart and the pole."""
         (low, high), moved = span_of(config, self.position), {self.position: (1.0, 0.0)}
         span = high - low
         length, pivot = self.length or 0.2 * span, 0.06 * span
@@ -97,10 +97,10 @@ class Beam(Drawing, frozen=True, tag="beam"):
     angle: str
     """Signal that tilts the beam: an observation or an actuator."""
     clockwise: bool = False
-    """Direction of positive angles."""
+    """Whether positive angles are drawn clockwise."""
 
     def scene(self, config: RunConfig) -> Scene:
-        """Yield stand, beam, target and ball."""
+        """Return the stand, the beam, the target and the ball."""
         low, high = span_of(config, self.position)
         half_length, middle = 0.5 * (high - low), 0.5 * (low + high)
         tilted: dict[str, Any] = {
@@ -152,7 +152,7 @@ class Track(Drawing, frozen=True, tag="track"):
     """Positions of the magnets in m, by actuator."""
 
     def scene(self, config: RunConfig) -> Scene:
-        """Yield track, walls, target, ball, and the coils with their currents."""
+        """Return the track, its walls, the target, the ball, and the coils with their currents."""
         low, high, has_walls = self._track(config)
         span, moved = high - low, {self.position: (1.0, 0.0)}
         actuators = [a.name for a in config.rig.actuators]
@@ -204,7 +204,7 @@ class Track(Drawing, frozen=True, tag="track"):
         return {**super().page_data(config), "track": track}
 
     def _track(self, config: RunConfig) -> tuple[float, float, bool]:
-        """Return the positions of both ends, and flags for those that are walls."""
+        """Return the positions of both ends, and whether they are walls."""
         wall = config.task.reward.wall
         if wall is not None and wall.observation == self.position:
             return wall.low, wall.high, True

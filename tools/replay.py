@@ -23,8 +23,8 @@ _MCAP_MISSING_MESSAGE: Final = "reading a log needs mcap: pip install 'onrig[log
 
 
 def replay(folder: Path, tolerance: float) -> int:
-    """Replay a run; returns the exit code: 0 equal, 70 different, 6 equal but the log is incomplete, 2 nothing to
-    replay.
+    """Replay a run, and return the exit code: 0 if equal, 70 if different, 6 if equal but the log is incomplete, 2 if
+    there is nothing to replay.
     """
     if not (folder / "config.yaml").is_file():
         return complain("replay", f"'{folder}' contains no run (config.yaml)")
@@ -79,7 +79,7 @@ def _replay(folder: Path, config: RunConfig, tolerance: float) -> int:
 
 
 def verdict(verification: Verification, counts: ItemCount) -> int:
-    """Return the exit code; problems are printed to stderr."""
+    """Print any problem to stderr, and return the exit code."""
     comparison = verification.comparison
     if comparison.first is not None:
         return complain("replay", f"first difference: {comparison.first}", ExitCode.INTERNAL)
@@ -97,7 +97,7 @@ def _describe_absent_ticks(counts: ItemCount) -> str:
 
 
 def table(folder: Path, verification: Verification, counts: ItemCount) -> Table:
-    """Return a table of compared, different and unverifiable ticks."""
+    """Return a table of the ticks that were compared, that differ, and that could not be verified."""
     comparison = verification.comparison
     episodes, ticks = verification.episodes, comparison.ticks
     rows = [

@@ -28,7 +28,7 @@ from onrig.tools.run_facts import facts_from_summary
 from onrig.tools.terminal import Table, complain, draw_or_report, file_problem, folder_problem
 
 RISE_LEVEL: Final = 0.8
-"""Normalised performance that defines the rise time (de Bruin et al. 2018, §5.1)."""
+"""Normalised performance level that determines the rise time (de Bruin et al. 2018, §5.1)."""
 _PAPER: Final = "de Bruin et al. 2018"
 _RULE_STRATEGY: Final = "FULL[Uniform]"
 _SUMMARY_FACTS: Final = ("memory", "learner", "policies", "ticks", "time of a tick", "lateness", "shield", "faults")
@@ -50,8 +50,8 @@ class Curve(NamedTuple):
 
 
 def report(folder: Path, out: Path | None, tensorboard: Path | None, pages: Path | None) -> int:
-    """Report the results of a run (to the page ``out`` or to ``tensorboard``) or of an experiment (to ``pages``);
-    returns the exit code.
+    """Report the results of a run (to the page ``out`` or to ``tensorboard``) or of an experiment (to ``pages``), and
+    return the exit code.
     """
     outputs = (
         file_problem("out", out),
@@ -120,7 +120,7 @@ def _write_tensorboard(folder: Path, config: RunConfig, out: Path) -> int:
 
 
 def report_table(folder: Path, config: RunConfig) -> Table:
-    """Return a summary of a run; omits the missing parts of an aborted run."""
+    """Return a summary of a run, which omits the parts that an aborted run lacks."""
     train, curve = learning_curves(folder, config)
     summary = read_fields(folder / "summary.json")
     rows = [
@@ -134,7 +134,9 @@ def report_table(folder: Path, config: RunConfig) -> Table:
 
 
 def learning_curves(folder: Path, config: RunConfig) -> tuple[Curve, Curve]:
-    """Return the training curve and the performance curve; the latter shows evaluation episodes if there are any."""
+    """Return the training curve and the performance curve. The latter shows evaluation episodes if there are any;
+    otherwise it is the training curve.
+    """
     episodes, column = read_episodes(folder), measure_of(config.task).column
     train, evaluation = (episode_columns(episodes, kind) for kind in ("train", "eval"))
     total_steps = np.cumsum(train["steps"])
@@ -148,14 +150,14 @@ def learning_curves(folder: Path, config: RunConfig) -> tuple[Curve, Curve]:
 
 
 def rise_time(curve: Curve, level: float = RISE_LEVEL) -> int | None:
-    """Return the first episode with a score of at least ``level``, or None."""
+    """Return the first episode with a score of at least ``level``, or None if there is none."""
     episodes = np.flatnonzero(curve.score >= level)
     return int(curve.episode[episodes[0]]) if len(episodes) else None
 
 
 def best_stretch(curve: Curve, length: int = 20) -> tuple[float, int, int] | None:
-    """Return the highest mean over ``length`` consecutive episodes (fewer in a shorter run), and the first and last of
-    these.
+    """Return the highest mean score over ``length`` consecutive episodes (fewer in a shorter run), with the first and
+    last of these episodes. Return None if there are no episodes.
     """
     n = min(length, len(curve.score))
     if not n:
@@ -214,8 +216,9 @@ def _episode_rows(train: Curve, curve: Curve, config: RunConfig) -> Iterator[tup
 
 
 def _memory_rule_rows(curve: Curve, config: RunConfig) -> Iterator[tuple[str, str]]:
-    """Return the rows with the memory size that the rule of de Bruin et al. 2018, §8.5, suggests, and with its
-    caveats."""
+    """Yield rows with the memory size that the rule of de Bruin et al. 2018, §8.5, suggests, and with the rule's
+    caveats.
+    """
     if not len(curve.score):
         return  # another row reports that no episode is complete
     if config.task.normalization is None:

@@ -35,9 +35,10 @@ class CannotResume(Exception):
 def prepare_resumption(folder: Path, name: str | None, overrides: Sequence[str], port: str | None = None) -> Resumption:
     """Return the resumption of the run in ``folder``, with its configuration and the permitted changes.
 
-    The run's configuration is in its newest checkpoint.  ``name``: configuration from the command line that replaces
-    ``config.yaml``, if any; ``port``: current port of the run's device. Raises CannotResume, including for a damaged
-    file that the run needs, and ConfigError for an invalid configuration.
+    The run's own configuration is read from its newest checkpoint or, without one, from ``config.yaml``. ``name`` is a
+    configuration from the command line that replaces ``config.yaml``, if any, and ``port`` is the current port of the
+    run's device. Raises CannotResume, also if a file that the run needs is damaged, and ConfigError if a configuration
+    is invalid.
     """
     path = folder / "config.yaml"
     if not path.is_file():
@@ -50,7 +51,7 @@ def prepare_resumption(folder: Path, name: str | None, overrides: Sequence[str],
             "its pause"
         )
     if name is not None:
-        load_run(name, overrides)  # its files become trusted, even if the run's configuration names them
+        load_run(name, overrides)  # trusts the Python files that it names, also if the run's configuration names them
     wait_for_folder(folder)
     evidence = read_evidence(folder)
     point = evidence.point
@@ -89,9 +90,10 @@ def prepare_resumption(folder: Path, name: str | None, overrides: Sequence[str],
 
 
 def _find_damage(folder: Path, evidence: Evidence, config: RunConfig, *, learned_here: bool) -> list[str]:
-    """Report and return damaged files that the run does not need; raises CannotResume if the run needs one of them.
+    """Report the damaged files that the run does not need, and return the names of those whose data are lost. Raises
+    CannotResume if the run needs a damaged file.
 
-    ``learned_here``: whether the folder contains the learner's states.
+    ``learned_here`` states whether the folder contains the learner's states.
     """
     has_checkpoint = evidence.point is not None  # then config.yaml is compared field by field instead
     damage = faults(
@@ -115,7 +117,9 @@ def _find_damage(folder: Path, evidence: Evidence, config: RunConfig, *, learned
 
 
 def wait_for_folder(folder: Path) -> None:
-    """Wait until the previous processes have released the run folder; raises CannotResume."""
+    """Wait until the previous processes have released the run folder. Raises CannotResume if that takes too long or the
+    folder cannot be read.
+    """
     try:
         os.close(claim(folder, _ORPHAN_TIMEOUT_S))
     except FolderBusy as error:
@@ -125,7 +129,7 @@ def wait_for_folder(folder: Path) -> None:
 
 
 def _episodes_done(folder: Path) -> int | None:
-    """Return the number of training episodes of a run that is marked as complete, otherwise None."""
+    """Return the number of training episodes of a run that is marked as complete, or None for any other run."""
     summary = read_fields(folder / "summary.json")
     episodes = summary.get("episodes")
     return episodes if summary.get("exit_reason") == "completed" and isinstance(episodes, int) else None

@@ -43,10 +43,10 @@ def run_in_terminal(
     sharpen: bool = False,
     dry_run: bool = False,
 ) -> int:
-    """Run a rig, with display, keys and live views, and print the results; returns the exit code.
+    """Run a rig with display, keys and live views, print the results, and return the exit code.
 
-    ``addresses``: addresses of the live views, by option name; ``sharpen``: whether the identification is sharpened in
-    a separate process.
+    ``addresses`` maps option names to the addresses of the live views. If ``sharpen`` is true, a separate process
+    sharpens the identification during the run.
     """
     try:
         if advised is None:
@@ -84,7 +84,7 @@ def _check_view(view: View, address: str) -> None:
 
 
 def _plan_advised(name: str, overrides: Sequence[str], run_dir: Path | None, device: str | None, advised: Path) -> Plan:
-    """Plan a run with the settings recommended by `onrig advise`; the advice is recorded in the run's facts."""
+    """Plan a run with the settings recommended by `onrig advise`, and record the advice in the run's facts."""
     from onrig.tools.advised import advice_facts, check_same_rig, read_advice, recipe_overrides
 
     advice = read_advice(advised)
@@ -114,7 +114,7 @@ def _run(plan: Plan, addresses: Mapping[str, str], *, sharpen: bool) -> int:
 
 
 def _warn_about_disk_space(config: RunConfig, folder: Path) -> None:
-    """Warn if the disk is too small for the complete run: when it is full, the log ends first."""
+    """Warn if the disk may be too small for the complete run; on a full disk, the log is the first to end."""
     from onrig.tools.doctor.run_needs import complete_run_bytes
 
     disk = os.statvfs(folder)
@@ -198,7 +198,7 @@ def _print_line(line: str) -> None:
 
 
 def _show_post_mortems(folder: Path, config: RunConfig) -> None:
-    """Plot the run's last post-mortem, or print its path if matplotlib is missing; `onrig report` plots all of them."""
+    """Plot the run's last post-mortem if matplotlib is installed, and print its path; `onrig report` plots them all."""
     from onrig.runtime.supervise.post_mortem import find_post_mortems
 
     paths = find_post_mortems(folder)

@@ -1,4 +1,4 @@
-"""Description of a run's configuration, the same in a terminal, on the page and in the report.  Pure."""
+"""Description of a run's configuration, identical in a terminal, on the page and in the report (pure functions)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onrig.tools.quantity import unit_text
 
 
 def describe_run(config: RunConfig) -> str:
-    """Describe rig, task, length and device of a run of this configuration."""
+    """Describe the rig, task, length and device of a run with this configuration."""
     steps = episode_steps(config.task, config.rate_hz)
     device = config.device
     parts = (

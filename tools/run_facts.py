@@ -1,4 +1,5 @@
-"""Facts about a run and their texts, the same on the page, in a terminal, in ``onrig watch`` and in the report.  Pure.
+"""Facts about a run and their texts, identical on the page, in a terminal, in ``onrig watch`` and in the report (pure
+functions).
 
 Facts come from the live figures, from a progress report, or from the files of a run; unknown facts are None.
 """
@@ -22,13 +23,13 @@ from onrig.runtime.view.run_view import RunFiles, count_by_episode, to_number
 from onrig.tools.quantity import format_count, format_duration, format_size
 
 WITHDRAWN_EVENT: Final = "promise_withdrawn"
-"""Kind of the event that reports the withdrawal of the promise."""
+"""Kind of event that reports that the shield's promise was withdrawn."""
 WITHHELD_EVENT: Final = "policy_withheld"
-"""Kind of the event that reports a policy that failed the learner's screening."""
+"""Kind of event that reports that a policy failed the learner's screening."""
 N_AVERAGED_EPISODES: Final = 20
 """Number of episodes over which performance is averaged."""
 PERCENTILES: Final = {"p50": "p50", "p99": "p99", "p999": "p99.9", "max": "max"}
-"""Percentiles by their names in a run's files, with their titles."""
+"""Titles of the percentiles, by their names in a run's files."""
 _COMPLETED_REASON: Final = "completed"
 
 Times = Mapping[str, float]
@@ -94,7 +95,7 @@ class RunFacts(NamedTuple):
         return "–" if value is None or not math.isfinite(value) else f"{value:{self.measure.number_format}}"
 
     def words(self) -> dict[str, str]:
-        """Return the text of each known fact by name, in the order of tables."""
+        """Return the text of each known fact, by name, in the order in which tables show them."""
         texts = {
             "ended": self.ended,
             "episodes": f"{self.episode} of {self.episodes}",
@@ -193,7 +194,7 @@ def format_times(times: Times, names: Mapping[str, str] = PERCENTILES, between: 
 
 
 def histogram_times(histogram: CoarseHistogram) -> dict[str, float]:
-    """Return the percentiles of a histogram in µs; empty if it contains no duration."""
+    """Return the percentiles of a histogram in µs, or an empty dictionary if it contains no durations."""
     if not histogram.counts.any():
         return {}
     times = {"p50": 50.0, "p99": 99.0, "p999": 99.9}
@@ -254,12 +255,12 @@ def facts_from_counters(
 
 
 def _counts_by_name(counts: tuple[int, ...], names: type[Rule] | type[Miss]) -> dict[str, int]:
-    """Return the counts by name, without the first one (none)."""
+    """Return the counts by name, without the first one, which stands for none."""
     return {names(i).name.lower(): n for i, n in enumerate(counts) if i}
 
 
 def facts_from_summary(config: RunConfig, summary: Mapping[str, object]) -> RunFacts:
-    """Return the facts from ``summary.json``; missing entries are None."""
+    """Return the facts from ``summary.json``; missing entries are None, 0 or empty."""
     measure = measure_of(config.task)
 
     def integer(section: Mapping[str, object], key: str) -> int | None:

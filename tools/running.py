@@ -57,7 +57,7 @@ class Plan(NamedTuple):
     files: Mapping[str, bytes] = MappingProxyType({})
     """Additional files for the folder of a new run."""
     other_names: Collection[str] = ()
-    """Files and folders that the folder of a new run may contain already."""
+    """Files and folders that the folder of a new run may already contain."""
 
     @property
     def option(self) -> str:
@@ -74,7 +74,9 @@ class RunResult(NamedTuple):
     """``OK``, ``INCOMPLETE`` if data are missing, ``INTERRUPTED`` if it was stopped; otherwise the kind of failure."""
     reason: str
     actuators: str
-    """State of the actuators at the end, as confirmed by the device; empty for a run whose loop never started."""
+    """State of the actuators at the end, including whether the device confirmed it; empty if the run's loop never
+    started.
+    """
     completeness: Completeness | None
     """Completeness of the run's data; None if it is unknown."""
 
@@ -96,13 +98,14 @@ def run(
     resume: str | Path | None = None,
     progress: Callable[[RunFacts], object] = lambda facts: None,
 ) -> RunResult:
-    """Run a configuration to its end, from a notebook, a program or a thread; installs no signal handlers.
+    """Run a configuration to its end, from a notebook, a program or a thread. No signal handlers are installed.
 
-    ``name``: path or shipped name; ``device``: port of a real device; ``resume``: folder of a run to continue;
-    ``progress`` receives the facts of the run a few times per second (``facts.line()`` formats them); if it raises an
-    exception, the run is stopped in an orderly way and the exception propagates. Ctrl-C ends the processes at once, the
-    actuators first. A run that `onrig stop` ended returns normally. Raises ConfigError, Failure if the run cannot
-    start, RunFailed.
+    ``name`` is a path or shipped name, ``device`` the port of a real device, and ``resume`` the folder of a run to
+    continue. ``progress`` receives the facts of the run a few times per second (``facts.line()`` formats them); if it
+    raises an exception, the run is stopped in an orderly way and the exception propagates. Ctrl-C ends the processes at
+    once, after making the actuators safe. If `onrig stop` ends the run, this function returns normally. Raises
+    ConfigError for an invalid configuration, Failure if the run cannot start, and RunFailed if a fault, the device or a
+    process ends it.
     """
     plan = plan_run(name, overrides, _to_path(run_dir), device, _to_path(resume))
 
@@ -125,18 +128,18 @@ def run(
 
 
 class _StopOnError(Keyboard):
-    """Stop request after the caller's ``progress`` function has raised an exception."""
+    """Source of requests that stops the run after the caller's ``progress`` function has raised an exception."""
 
     def __init__(self) -> None:
         self.cause: BaseException | None = None
 
     @property
     def is_listening(self) -> bool:
-        """False: no operator can press a key."""
+        """Whether an operator can press a key: always False."""
         return False
 
     def requests(self) -> list[Request]:
-        """Return the stop requests, like those of a keyboard."""
+        """Return a stop request, as a keyboard would, if ``progress`` has raised an exception."""
         return [] if self.cause is None else [Request.STOP]
 
 
@@ -147,7 +150,7 @@ def _to_path(path: str | Path | None) -> Path | None:
 def plan_run(
     name: str | None, overrides: Sequence[str], run_dir: Path | None, device: str | None, resume: Path | None
 ) -> Plan:
-    """Check everything that a run needs, and return its plan; raises ConfigError and Failure."""
+    """Check everything that a run needs, and return its plan. Raises ConfigError and Failure."""
     try:
         if resume is not None:
             resumption = prepare_resumption(resume, name, overrides, device)
@@ -186,7 +189,9 @@ def plan_run(
 
 
 def _identification(name: str, overrides: Sequence[str], config: RunConfig) -> dict[str, bytes]:
-    """Return a copy of the identification that a run begins with; raises Failure if the file has just changed."""
+    """Return the content of the identification that a run begins with, by file name; empty if there is none. Raises
+    Failure if the file changed while it was read.
+    """
     path = find_identification(name, overrides)
     if path is None:
         return {}
@@ -197,7 +202,7 @@ def _identification(name: str, overrides: Sequence[str], config: RunConfig) -> d
 
 
 def _start_problem(config: RunConfig, folder: Path, option: str) -> tuple[str, ExitCode] | None:
-    """Check folder, keys and log before the start; returns a message and an exit code, or None."""
+    """Check folder, keys and log before the start. Return a message and an exit code, or None if nothing is wrong."""
     from onrig.runtime.link.keys import KeyFault, load_rig_keys
 
     if option == "--run-dir" and (problem := folder_problem("run-dir", folder)):
@@ -221,8 +226,9 @@ def _start_problem(config: RunConfig, folder: Path, option: str) -> tuple[str, E
 
 @contextlib.contextmanager
 def open_folder(plan: Plan) -> Iterator[tuple[RunConfig, Callable[[], None]]]:
-    """Context manager that creates or reopens the run's folder and holds its lock.  Yields the resolved configuration,
-    and a function that undoes the changes to the folder if the run never starts.  Raises Failure.
+    """Context manager that creates or reopens the run's folder and holds its lock. Yields the resolved configuration,
+    and a function that undoes the changes to the folder, to be called if the run never starts. Raises Failure if the
+    folder cannot be used.
     """
     resolve_loop_cpu()
     config, folder, resumption = plan.config, plan.folder, plan.resumption
@@ -252,7 +258,7 @@ def supervise(
     *,
     signals: bool = False,
 ) -> RunResult:
-    """Run to the end in an open folder. ``signals``: whether signals to this process stop the run."""
+    """Execute a plan to its end in an open folder. If ``signals`` is true, signals to this process stop the run."""
     resumes = plan.resumption is not None
     supervisor = Supervisor(plan.config, plan.folder, plan.port, show, keys, resumes=resumes, signals=signals)
     try:
@@ -268,7 +274,7 @@ def supervise(
 
 
 def _reopen(folder: Path, resumption: Resumption) -> Callable[[], None]:
-    """Reopen the folder of an ended run; returns the undo function."""
+    """Reopen the folder of a run that has ended, and return a function that undoes this."""
     take_back, removed_bytes = reopen_run_folder(folder, resumption)
     if removed_bytes:
         print(f"{folder / 'events.jsonl'}: removed an incomplete last line ({removed_bytes} bytes)", file=sys.stderr)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def drive(names: Sequence[str], overrides: Sequence[str], core: int, stack: int, seed: int) -> int:
-    """Run ``core`` episodes through the tick's core and ``stack`` episodes through the twin, and print the results;
-    returns the exit code.
+    """Run ``core`` episodes through the tick's core and ``stack`` episodes through the twin, print the results, and
+    return the exit code.
     """
     configs = _load_predicting(names, overrides)
     if isinstance(configs, int):
@@ -59,7 +59,7 @@ def drive(names: Sequence[str], overrides: Sequence[str], core: int, stack: int,
 
 
 def draw(names: Sequence[str], overrides: Sequence[str], path: Path) -> int:
-    """Draw the safe sets into a file; returns the exit code."""
+    """Draw the safe sets to a file, and return the exit code."""
     if problem := file_problem("plot", path) or plot_problem("plot", path):
         return complain("safety", problem)
     configs = _load_predicting(names, overrides)
@@ -76,7 +76,9 @@ def draw(names: Sequence[str], overrides: Sequence[str], path: Path) -> int:
 
 
 def _load_predicting(names: Sequence[str], overrides: Sequence[str]) -> list[RunConfig] | int:
-    """Load configurations with a predicting shield; if one is unsuitable, print an error and return the exit code."""
+    """Load configurations whose shield predicts. If one is invalid or does not, print an error and return the exit
+    code.
+    """
     try:
         configs = [load(name, overrides) for name in names]
     except ConfigError as error:
@@ -90,7 +92,7 @@ def _load_predicting(names: Sequence[str], overrides: Sequence[str]) -> list[Run
 
 
 def draw_safe_set(configs: list[RunConfig], path: Path) -> None:
-    """Draw one panel per configuration; raises ImportError if matplotlib is missing."""
+    """Draw one panel per configuration. Raises ImportError if matplotlib is missing."""
     figure, [panels] = new_figure(1, len(configs), 5.2, width_in=6.2 * len(configs))
     for config, axes in zip(configs, panels, strict=True):
         _panel(config, axes)

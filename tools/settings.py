@@ -26,9 +26,9 @@ section in a terminal. [configs/README.md](../configs/README.md) explains how th
 
 
 def show(paths: Sequence[str], config: str | None, *, markdown: bool) -> int:
-    """Print the settings at the given paths, or else the list of sections; returns the exit code.
+    """Print the settings at the given paths (or, without paths, the list of sections), and return the exit code.
 
-    ``config``: configuration whose plugin files are included.
+    ``config`` is a configuration whose plugin files are included.
     """
     try:
         if config is not None:
@@ -62,7 +62,7 @@ def show(paths: Sequence[str], config: str | None, *, markdown: bool) -> int:
 
 
 def sections_below(sections: Sequence[Section], path: str) -> list[Section]:
-    """Return the sections at and below a path; for a single setting, its section with this setting only."""
+    """Return the sections at and below a path; for a single setting, its section with only this setting."""
     path_parts = path.split(".")
     sections_with_depth = [
         (section, len(section.path_parts) - len(path_parts))

@@ -18,9 +18,9 @@ class Fitting(msgspec.Struct, frozen=True):
 
     ticks: int
     problem: str = ""
-    """Why nothing was written."""
+    """Reason why nothing was written; empty if something was."""
     widths: dict[str, tuple[float, float]] = {}
-    """Half-widths of the plant's 95 % intervals as shares of the values, by parameter: at the run's start, and now."""
+    """Relative half-widths of the 95 % intervals of the plant's parameters, by name: at the run's start, and now."""
     has_departed: bool = False
     """Whether the run was notified that its plant has left the identification."""
 
@@ -31,7 +31,7 @@ class Fitting(msgspec.Struct, frozen=True):
 
 
 def read_fittings(folder: Path) -> list[Fitting]:
-    """Read the fits of a run, without damaged lines; empty without the file."""
+    """Read the fits of a run, skipping damaged lines. Return an empty list if there is no file."""
     lines, fittings = [], []
     with contextlib.suppress(OSError):
         lines = read_file(folder / FITTINGS_FILE, MAX_JSON_BYTES).splitlines()
@@ -42,6 +42,6 @@ def read_fittings(folder: Path) -> list[Fitting]:
 
 
 def write_fitting(file: BinaryIO, fitting: Fitting) -> None:
-    """Append a fit to an open ``sharpening.jsonl``; raises OSError."""
+    """Append a fit to an open ``sharpening.jsonl``. Raises OSError."""
     file.write(msgspec.json.encode(fitting) + b"\n")
     file.flush()

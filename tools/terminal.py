@@ -1,7 +1,7 @@
 """Terminal output of the verbs, and their argument parser: one-line errors, tables, printable text.
 
-All output of the verbs is made printable here.  Verbs that move the cursor (progress bars, `onrig watch`) write through
-`drawing_stream`, and escape untrusted text themselves. The module avoids slow imports, because of `onrig stop` and
+All output of the verbs is made printable here. Verbs that move the cursor (progress bars, `onrig watch`) write through
+`drawing_stream`, and escape untrusted text themselves. The module avoids slow imports for the sake of `onrig stop` and
 `onrig doctor`.
 """
 
@@ -26,8 +26,8 @@ PLOT_SUFFIXES: Final = (".png", ".svg", ".pdf")
 
 
 class StreamLost(Exception):
-    """Standard output is closed; the message gives the reason. It is not an OSError, since callers would attribute that
-    to their files.
+    """Standard output is closed; the message gives the reason. It is not an OSError, since callers would attribute an
+    OSError to their own files.
     """
 
     def __init__(self, error: OSError) -> None:
@@ -37,13 +37,13 @@ class StreamLost(Exception):
 
 
 class PrintableStream:
-    """Text stream that escapes unprintable characters; raises StreamLost for an OSError of the underlying stream."""
+    """Text stream that escapes unprintable characters. Raises StreamLost if the underlying stream raises OSError."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
 
     def write(self, text: str) -> int:
-        """Write text; returns its length."""
+        """Write text and return its length."""
         clean = printable_lines(text)
         try:
             try:
@@ -98,7 +98,7 @@ _REWORDINGS: Final = (
     (re.compile(r"argument (\S+): ignored explicit argument (.*)"), r"\1 takes no value, got \2"),
     (re.compile(r"argument (\S+): (.*)"), r"\1: \2"),
 )
-"""Messages of argparse, and their replacements in the style of other messages."""
+"""Patterns of argparse's messages, and their replacements in the style of Onrig's other messages."""
 _SETTING_NAMES: Final = (
     "rig",
     "task",
@@ -151,15 +151,15 @@ class VerbParser(argparse.ArgumentParser):
 
 
 def plot_problem(option: str, path: Path | None) -> str | None:
-    """Return a message for an unsupported suffix of a plot file, or None."""
+    """Return a message if the suffix of a plot file is not supported, otherwise None."""
     if path is None or path.suffix.lower() in PLOT_SUFFIXES:
         return None
     return f"--{option}: expected a file that ends in {', '.join(PLOT_SUFFIXES)}, got '{path}'"
 
 
 def draw_or_report(name: str, draw: Callable[[], T], report_failure: Callable[[str], object]) -> T | None:
-    """Draw a plot of a result, and return what ``draw`` returns.  A failure is passed to ``report_failure`` as one
-    line, and has no other effect.  Returns None, without a message, if matplotlib is missing.
+    """Call ``draw`` to plot a result, and return its value. A failure is passed to ``report_failure`` as one line and
+    has no other effect. Return None after a failure and also, without a message, if matplotlib is missing.
     """
     try:
         return draw()
@@ -177,7 +177,7 @@ def reason(error: Exception) -> str:
 
 
 def file_problem(option: str, path: Path | None) -> str | None:
-    """Return a message if an output file cannot be written, or None; for checks before long computations."""
+    """Return a message if an output file cannot be written, otherwise None. For checks before long computations."""
     if path is None:
         return None
     folder = path.absolute().parent
@@ -192,7 +192,7 @@ def file_problem(option: str, path: Path | None) -> str | None:
 
 
 def folder_problem(option: str, path: Path | None) -> str | None:
-    """Return a message if an output folder cannot be written, or None; for checks before long computations."""
+    """Return a message if an output folder cannot be written, otherwise None. For checks before long computations."""
     if path is None:
         return None
     existing_folder = next(folder for folder in (path.absolute(), *path.absolute().parents) if os.path.lexists(folder))
@@ -203,7 +203,7 @@ def folder_problem(option: str, path: Path | None) -> str | None:
 
 
 def write_json(verb: str, text: str, file: str) -> int:
-    """Write a JSON document to a file (``-``: standard output); returns the exit code."""
+    """Write a JSON document to a file (``-``: standard output), and return the exit code."""
     text += "\n"
     try:
         sys.stdout.write(text) if file == "-" else replace_file(Path(file), text.encode())
@@ -213,13 +213,13 @@ def write_json(verb: str, text: str, file: str) -> int:
 
 
 def complain(verb: str, message: str, code: int = ExitCode.CONFIGURATION) -> int:
-    """Print a one-line error about a command; returns the exit code."""
+    """Print a one-line error about a command, and return the exit code."""
     sys.stderr.write(f"onrig {verb}: {message}\n")
     return code
 
 
 def missing_library_text() -> str | None:
-    """Return a message if the C library is missing, with the consequences, or None."""
+    """Return a message with the consequences if the C library is missing, otherwise None."""
     from onrig.hw.native import COST_WITHOUT_LIBRARY, library_state
 
     library = library_state()
@@ -235,14 +235,15 @@ def warn_missing_library(verb: str) -> None:
 
 
 def refer_to_laboratory(command: str, name: str) -> int:
-    """Print how to run a former verb that is now part of the checkout only; returns the exit code."""
+    """Print how to run a former verb that is now available only in a checkout, and return the exit code."""
     sys.stderr.write(f"{command}: run `python -m tests.lab.{name}` in a checkout of Onrig\n")
     return ExitCode.CONFIGURATION
 
 
 def align(rows: Sequence[Sequence[str]], *, numbers: bool = True) -> str:
-    """Align rows in columns: the first column to the left, the others to the right, or to the left unless
-    ``numbers``."""
+    """Align rows in columns: the first column to the left, and the others to the right if ``numbers``, otherwise to the
+    left.
+    """
     widths = [max(len(row[k]) for row in rows if k < len(row)) for k in range(max(map(len, rows)))]
     lines = [
         (

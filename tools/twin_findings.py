@@ -28,7 +28,7 @@ from onrig.sim.twin.options import (
 
 
 def twin_findings(config: RunConfig) -> Iterator[Finding]:
-    """List the problems of a twin, in itself and in combination with other sections."""
+    """Yield the problems with a twin, alone and in combination with other sections."""
     if config.device.twin is not None:
         twin = msgspec.convert(config.device.twin, TwinOptions)
         at_plant: NodePath = ("device", "twin", "plant")
@@ -56,7 +56,7 @@ def twin_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def _plant_findings(config: RunConfig, twin: TwinOptions) -> Iterator[Finding]:
-    """List the mismatches between twin and rig, and the problems with results of the plant."""
+    """Yield the mismatches between the twin and the rig, and the problems that a trial of the plant reveals."""
     rows = start_list(config.task.all_starts)
     problems = [problem for row in rows for problem in twin_problems(twin, config.rig, row)]
     if config.cameras and twin.plant.strokes((0.0,) * len(twin.plant.state_names)) is None:
@@ -72,7 +72,7 @@ def _plant_findings(config: RunConfig, twin: TwinOptions) -> Iterator[Finding]:
 
 
 def coverage_findings(config: RunConfig) -> Iterator[Finding]:
-    """List the respects in which the prediction's plants do not cover the configured twin."""
+    """Yield the ways in which the plants of the shield's prediction do not cover the configured twin."""
     plants = config.limits.predicted
     if config.device.twin is not None and plants is not None:
         yield from collect_findings(
@@ -83,7 +83,7 @@ def coverage_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def uncovered_findings(twin: TwinOptions, config: RunConfig, plants: PlantBox) -> Iterator[Finding]:
-    """List the respects in which the prediction's plants do not cover a given twin."""
+    """Yield the ways in which the plants of the shield's prediction do not cover a given twin."""
     for message in (*uncovered_zeros(twin, config.rig, plants), *uncovered_latency(twin, plants)):
         yield ("limits", "predicted"), f"{message} at limits.predicted"
     if isinstance(plants, SampledBox):
@@ -96,7 +96,7 @@ def uncovered_findings(twin: TwinOptions, config: RunConfig, plants: PlantBox) -
 
 
 def twin_warnings(config: RunConfig) -> Iterator[Finding]:
-    """Warn about behaviour of a twin that the rig does not observe."""
+    """Yield warnings about twin settings that are likely mistakes, and about a delay that policies cannot observe."""
     if config.device.twin is None:
         return
     twin = msgspec.convert(config.device.twin, TwinOptions)

@@ -28,7 +28,7 @@ _STOPPING_TEXT: Final = "stopping; s again: disarm now"
 
 
 def watch(run: Path | None, *, once: bool, plain: bool) -> int:
-    """Watch until the run ends or q is pressed; returns the exit code."""
+    """Watch until the run ends or q is pressed, and return the exit code."""
     selected = choose_run("watch", run, anywhere=True)
     if isinstance(selected, int):
         return selected
@@ -64,7 +64,7 @@ def watch(run: Path | None, *, once: bool, plain: bool) -> int:
 
 
 def _liveness_test(pid: int) -> Callable[[], bool]:
-    """Return a liveness test of a process that is not misled by a reused pid."""
+    """Return a function that tests whether a process is alive, and is not misled by a reused pid."""
     try:
         fd = os.pidfd_open(pid)
     except OSError:
@@ -133,7 +133,7 @@ class StopKeys:
         return _CONFIRM_TEXT if self._awaits_confirmation else _STOPPING_TEXT if self._stop_level else KEYS
 
     def handle_key(self, key: str) -> bool:
-        """Handle one key; returns True to quit."""
+        """Handle one key, and return whether to quit."""
         if self._awaits_confirmation:
             self._awaits_confirmation = False
             if key == "y":

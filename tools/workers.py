@@ -1,7 +1,7 @@
-"""Worker processes: each runs a Python module, and receives calls as lines of JSON on stdin.
+"""Worker processes, each of which runs a Python module and receives calls as lines of JSON on stdin.
 
-A call consists of a method's name and its arguments.  A worker replies with lines of JSON: one when it is ready, and
-for each call any number of progress notes, followed by the value or the reason of the failure.
+A call consists of a method's name and its arguments. A worker replies with lines of JSON: one when it is ready and, for
+each call, any number of progress notes followed by the value or the reason for the failure.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ class Note(msgspec.Struct, frozen=True, tag=True):
 
 
 class Value(msgspec.Struct, frozen=True, tag=True):
-    """Result of a call; null in the reply that the worker is ready."""
+    """Result of a call; null in the reply that announces that the worker is ready."""
 
     value: msgspec.Raw
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
-    """Refusal of a call that the worker cannot execute; as the first reply: of all calls."""
+    """Refusal of a call that the worker cannot execute. If it is the first reply, the worker refuses all calls."""
 
     reason: str
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """Failure of a call with an exception; the worker continues."""
+    """Failure of a call that raised an exception; the worker continues."""
 
     reason: str
 
@@ -65,7 +65,7 @@ _REPLY: Final = msgspec.json.Decoder(Reply)
 
 
 class WorkerProcess:
-    """Handle of a worker; a context manager that ends it."""
+    """Handle of a worker process. As a context manager, it ends the process on exit."""
 
     def __init__(self, module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
         self._partial_line = b""
@@ -115,16 +115,20 @@ class WorkerProcess:
                 yield _REPLY.decode(line)
 
     def ask(self, method: str, *arguments: object, returns: type[R]) -> R:
-        """Call a method and wait for its value; raises Unavailable."""
+        """Call a method, and return its value once it arrives. Raises Unavailable if the call fails or the process
+        ends.
+        """
         self.call(method, *arguments)
         return msgspec.json.decode(self.wait_for_value(), type=returns)
 
     def has_reply(self, within_s: float) -> bool:
-        """Wait for a reply, or for the end of the process; returns False if neither happens in time."""
+        """Wait until a reply arrives or the process ends. Return False if neither happens in time."""
         return bool(select.select([self.fd], (), (), within_s)[0])
 
     def wait_for_value(self) -> msgspec.Raw:
-        """Wait for the value of the last call, or for the worker to be ready; raises Unavailable."""
+        """Wait for the value of the last call, or for the worker to be ready. Raises Unavailable if it fails or ends
+        instead.
+        """
         while True:
             select.select([self.fd], (), ())
             for reply in self.replies():
@@ -144,7 +148,7 @@ class WorkerProcess:
         return os.pread(self._stderr.fileno(), size, 0).decode(errors="replace")
 
     def end_reason(self) -> str:
-        """Wait for the end of the process; returns the cause."""
+        """Wait for the process to end, and return the cause."""
         code = self._process.wait()
         lines = self.stderr_lines.strip().splitlines()
         if code == -signal.SIGKILL:
@@ -157,7 +161,7 @@ class WorkerProcess:
         self._process.terminate()
 
     def close(self) -> None:
-        """Wait for the end of the process, and kill it if it does not end soon; call `stop` first."""
+        """Wait for the process to end, and kill it if that takes too long. Call `stop` first."""
         try:
             self._process.wait(_EXIT_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -196,8 +200,8 @@ class Channel:
         self._out.flush()
 
     def serve(self, start_up: Callable[[], object], on_idle: Callable[[], None] | None = None) -> None:
-        """Execute calls as methods of the object from ``start_up``, until stdin ends; ``on_idle`` runs while no call is
-        pending.
+        """Execute calls as methods of the object that ``start_up`` returns, until stdin ends. While no call is pending,
+        ``on_idle`` is called repeatedly.
         """
         try:
             subject = start_up()

@@ -15,14 +15,14 @@ from onrig.hw.rig import Camera
 
 _DEFAULT_FILE_RATE_HZ: Final = 30.0
 _MANUAL_EXPOSURE: Final = 1.0
-"""V4L2_EXPOSURE_MANUAL."""
+"""Value of V4L2_EXPOSURE_MANUAL."""
 _MAX_PLAUSIBLE_AGE_NS: Final = 60_000_000_000
 _Position = Annotated[int, msgspec.Meta(ge=0, le=16_383)]
 _Length = Annotated[int, msgspec.Meta(ge=1, le=16_384)]
 
 
 class OpenCv(CameraDevice, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="opencv"):
-    """A camera on this machine, a network stream, or a video file, which is played in a loop in real time."""
+    """A camera on this machine, a network stream, or a video file played in a loop in real time."""
 
     home = ":OpenCvDriver"
     source: Annotated[int, msgspec.Meta(ge=0, le=255)] | str
@@ -39,8 +39,10 @@ class OpenCv(CameraDevice, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class OpenCvDriver(CameraDriver):
-    """Captures images, crops them, converts them to grey and shrinks them; each pixel is the mean of the area that it
-    covers."""
+    """Driver that captures images, crops them, converts them to grey and shrinks them.
+
+    Each resulting pixel is the mean of the area that it covers.
+    """
 
     def __init__(self, settings: OpenCv, camera: Camera) -> None:
         self._cv2 = _import_opencv()
@@ -51,7 +53,7 @@ class OpenCvDriver(CameraDriver):
         self._next_image_s = time.monotonic()
 
     def read(self) -> Image | tuple[Image, int]:
-        """Return the next image, with the kernel's timestamp if there is one; raises CameraError if none arrives."""
+        """Return the next image, with the kernel's timestamp if available.  Raises CameraError if no image arrives."""
         if self._is_file:
             self._wait_for_next_image()
         success, image = self._capture.read()
@@ -96,14 +98,14 @@ class OpenCvDriver(CameraDriver):
         return capture
 
     def _wait_for_next_image(self) -> None:
-        """Wait until the next image of a file is due; after a delay, playback does not catch up."""
+        """Wait until the file's next image is due.  If playback falls behind, it does not catch up."""
         rate_hz = self._settings.rate_hz or self._capture.get(self._cv2.CAP_PROP_FPS) or _DEFAULT_FILE_RATE_HZ
         now_s = time.monotonic()
         time.sleep(max(self._next_image_s - now_s, 0.0))
         self._next_image_s = max(self._next_image_s, now_s) + 1.0 / rate_hz
 
     def _exposure_ns(self) -> int | None:
-        """Time of the last image, which V4L2 takes from the monotonic clock; None if it is implausible."""
+        """Return the last image's time, which V4L2 takes from the monotonic clock; None if unknown or implausible."""
         if not self._has_times:
             return None
         t_mono_ns = round(self._capture.get(self._cv2.CAP_PROP_POS_MSEC) * 1e6)

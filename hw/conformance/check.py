@@ -37,7 +37,7 @@ def rules(*numbers: str) -> Callable[[_F], _F]:
 def cases(names: str | Sequence[str], values: Iterable[Any], ids: Sequence[str] | None = None) -> Callable[[_F], _F]:
     """Run a check once per value of an argument, or once per row for several arguments.
 
-    With several of these decorators, the check runs with every combination.
+    If a check has several of these decorators, it runs once with every combination.
     """
     has_several_names = not isinstance(names, str)
     rows = tuple(tuple(value) if has_several_names else (value,) for value in values)

@@ -1,8 +1,8 @@
 """Conformance tests for every device that implements the protocol, as observable by a host (``hw/PROTOCOL.md``).
 
 To test a device, inherit from PacedConformance (hardware, a twin in real or scaled time) or LockstepConformance and
-implement the connection.  Nothing here depends on the host's clock: frame numbers and device times decide.  A late host
-only loses time, because it retries.
+implement the connection.  Nothing here depends on the host's clock: the checks compare frame numbers and device times.
+A late host costs only time, because it retries.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class DeviceConformance(
     period_us: int = 10_000
 
     def connect(self) -> Host:
-        """Connect to the device in any state; the tests disarm it and close the connection afterwards."""
+        """Connect to the device, whatever its state; the tests later disarm it and close the connection."""
         raise NotImplementedError
 
     def configure_and_arm(self, host: Host) -> Host:

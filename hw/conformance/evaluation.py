@@ -12,7 +12,10 @@ _MAX_TRIES = 200
 
 
 class EvaluationConformance:
-    """Checks of the device's policy, which acts only while the host renews its lease; skipped without a policy."""
+    """Checks of the device's built-in policy, which acts only while the host renews its lease.
+
+    They are skipped if the device has no policy.
+    """
 
     policy: bytes = b""
     """Name of the device's policy (``onrig.hw.renewal.policy_name``); empty if unknown."""
@@ -20,7 +23,7 @@ class EvaluationConformance:
     """Sampling period for which the policy was trained."""
 
     def configure_for_policy(self, host: Host, lease: int, *, arm: bool = True) -> State:
-        """Configure the device for its policy; return its first frame."""
+        """Configure the device for its policy and return its first frame."""
         if not host.hello.capabilities & Capability.EVALUATES:
             raise CheckSkipped("the device has no built-in policy")
         if not self.policy:
@@ -32,7 +35,7 @@ class EvaluationConformance:
         return encode_renewal(Renewal(answers, self.policy))
 
     def renew_until_active(self, host: Host, state: State) -> State:
-        """Send a RENEW for each frame until the policy acts on one in time; return the frame with that action."""
+        """Send a RENEW for each frame until the policy acts on one in time; return the frame that reports it."""
         for _ in range(_MAX_TRIES):
             answered_frame = state.frame
             host.send(self.renewal_body(answered_frame))

@@ -16,7 +16,7 @@ class FaultConformance:
 
     period_us: int
     is_hand_operated: bool = False
-    """Whether a person operates e-stop, sensors and power, which takes longer than a lease."""
+    """Whether a person operates the e-stop, sensors and power, which takes longer than a lease."""
 
     def press_estop(self, *, pressed: bool) -> None:
         """Press or release the connected device's emergency stop, if the test can do so."""
@@ -31,7 +31,7 @@ class FaultConformance:
         raise CheckSkipped("the device must be power-cycled by hand")
 
     def hang_up(self, host: Host) -> Host:
-        """Close the connection and reconnect, if the device can detect that."""
+        """Close the connection and reconnect, if the device can detect a closed connection."""
         raise CheckSkipped("the device cannot detect a closed connection")
 
     @rules("P313", "P407")
@@ -134,7 +134,7 @@ def wait_for_fault(host: Host, fault: Fault) -> State:
 
 
 def clear_all_faults(host: Host) -> bool:
-    """Send CLEAR_FAULT; return whether it released all faults."""
+    """Send CLEAR_FAULT and return whether it released all faults."""
     result = host.result(Op.CLEAR_FAULT) == Result.OK
     state = host.fresh_state()
     return result and state.fault == Fault.NONE and not state.status & (Status.FAULT | Status.ARMED)

@@ -22,16 +22,16 @@ _POLL_INTERVAL_NS: Final = 2_000_000
 _MAX_TRIES: Final = 200
 _N_SETPOINTS: Final = 4
 _CHECK_REQUEST_ID_BASE: Final = 0x7000
-"""Base of the request ids in checks; the session's ids start at 1."""
+"""Number above which the checks' request ids start; the session's ids start at 1."""
 
 
 def _scaled_distance(counts: int, fraction: float) -> int:
-    """Scale a distance (counts) down to no fewer than four counts; a shorter one is left as it is."""
+    """Scale down a distance in counts, but to no fewer than four; a shorter distance remains unchanged."""
     return min(counts, max(round(counts * fraction), _N_SETPOINTS))
 
 
 def _is_session_response(body: bytes) -> bool:
-    """Whether a frame answers a request of the session, not one sent by a check."""
+    """Whether a frame answers one of the session's own requests rather than one sent by a check."""
     return body[0] == MessageType.RESPONSE and m.decode_response(body).id <= _CHECK_REQUEST_ID_BASE
 
 
@@ -99,7 +99,7 @@ class Host:
 
     @property
     def long_lease(self) -> int:
-        """Lease (periods) that outlasts any check, if the device accepts one of that length."""
+        """Lease, in periods, that outlasts any check; shorter if the device does not accept one that long."""
         return min(_LONG_LEASE_PERIODS, self.hello.lease_max)
 
     @property
@@ -114,13 +114,13 @@ class Host:
         )
 
     def setpoint(self, divisor: int) -> Counts:
-        """A setpoint between the safe output and the farther end of the command range (2: half way)."""
+        """Return a setpoint between the safe output and the farther end of the command range (2: half way)."""
         ranges = zip(self.actuators, self.command_ranges, strict=True)
         far_limits = [high if high - a.safe >= a.safe - low else low for a, (low, high) in ranges]
         return tuple(a.safe + (end - a.safe) // divisor for a, end in zip(self.actuators, far_limits, strict=True))
 
     def opposite_setpoint(self, divisor: int) -> Counts:
-        """A setpoint as far from the safe output as `setpoint`, on the opposite side, within the command ranges."""
+        """Return a setpoint opposite `setpoint`, equally far from the safe output but clipped to the command ranges."""
         pairs = zip(self.setpoint(divisor), self.actuators, self.command_ranges, strict=True)
         return tuple(min(max(2 * a.safe - count, low), high) for count, a, (low, high) in pairs)
 
@@ -136,7 +136,7 @@ class Host:
         return self.sample()
 
     def sample(self) -> State:
-        """Return the next sample without sending a command; lockstep needs a reset for that."""
+        """Return the next sample without sending a command; in lockstep, this takes a reset."""
         if not self.lockstep:
             return self.wait()
         first = self.session.reset(1)
@@ -160,19 +160,18 @@ class Host:
         return self.wire.states[-1]
 
     def _pump(self, is_done: Callable[[], bool], subject: str) -> None:
-        """Read until ``is_done()``.  The session reads, so that its decoder never misses part of a frame."""
+        """Read until ``is_done()``, through the session, so that its decoder never misses part of a frame."""
         deadline_ns = self._now_ns() + _TIMEOUT_NS
         while not is_done():
             assert self._now_ns() < deadline_ns, f"no {subject} arrived"
             self.session.wait_state(self._now_ns() + _POLL_INTERVAL_NS)
 
     def act(self, state: State, values: Counts) -> State:
-        """Command ``values`` in answer to ``state``, or to a later frame if the host is late; return the resulting
-        frame.
+        """Command ``values`` in answer to ``state`` or, if the host is late, a later frame; return the resulting frame.
 
-        A command also counts as late if the device accepts it but outputs it only with the next sample (tau = T). After
-        each late command the host skips as many frames as it has made attempts; otherwise a line that cannot carry a
-        command per period would fill with commands, each later than the last.
+        A command also counts as late if the device accepts it but outputs it only with the next sample (tau = T).
+        After each late command the host waits one period longer than after the previous one.  Otherwise a line that
+        cannot carry a command per period would fill with commands, each later than the last.
         """
         deadline_ns = self._now_ns() + _TIMEOUT_NS
         for n_tries in range(_MAX_TRIES):
@@ -194,7 +193,7 @@ class Host:
         raise AssertionError(f"none of {n_tries + 1} commands was accepted")
 
     def wait_for_reboot(self) -> None:
-        """Wait for a HELLO with another boot id; as in a run, request one after each period without a frame."""
+        """Wait for a HELLO with a different boot id; as in a run, request one after each period without a frame."""
         deadline_ns = self._now_ns() + _TIMEOUT_NS
         while not self.session.has_rebooted:
             assert self._now_ns() < deadline_ns, "no HELLO with another boot id arrived"
@@ -230,10 +229,10 @@ class Host:
         return self._command_layout.encode(answers, values)
 
     def replies(self) -> list[bytes]:
-        """Send a HELLO_REQUEST; return the other frames, except states, that arrive before its HELLO.
+        """Send a HELLO_REQUEST and return the frames, other than states, that arrive before its HELLO.
 
-        Responses arrive in order, so a message without a response by then has been ignored.  HELLOs are omitted, and
-        so are responses to the session's requests, which the session repeats when host or device is late.
+        Responses arrive in order, so a message that has no response by then was ignored.  HELLOs are omitted, and so
+        are responses to the session's own requests, which it repeats when the host or the device is late.
         """
         start = len(self.wire.bodies)
         self.send(bytes([MessageType.HELLO_REQUEST]))
@@ -256,7 +255,7 @@ class Host:
         return m.decode_response(responses()[0])
 
     def request(self, op: int, payload: bytes = b"") -> bytes:
-        """Return the body of a new REQUEST, whose id the session does not use."""
+        """Return the body of a new REQUEST with an id that the session does not use."""
         self._request_id += 1
         return m.encode_request(m.Request(self._request_id, op, payload))
 
@@ -279,9 +278,9 @@ class Host:
 
 
 def has_continuous_output(host: Host) -> bool:
-    """Whether each period starts with the last output of the previous one, or with the safe output after SAFE.
+    """Whether each period starts with the last output of the previous one, or with the safe output after a SAFE frame.
 
-    Periods next to a frame that the host did not receive are not compared.
+    Periods separated by a frame that the host did not receive are not compared.
     """
     return all(
         b.u_start == (host.safe if a.status & Status.SAFE else a.u_end)
@@ -291,14 +290,14 @@ def has_continuous_output(host: Host) -> bool:
 
 
 def reports_safe_truthfully(host: Host) -> bool:
-    """Whether no frame with SAFE is contradicted by its outputs or by those of the next frame."""
+    """Whether no frame that reports SAFE is contradicted by its own outputs or by the next frame's."""
     states = host.wire.states
     previous = {s.frame: s for s in states}
     return not any(contradicts_safe(s, previous.get(s.frame - 1), host.safe) for s in states)
 
 
 def read_rig(transport: Transport, clock: Clock, timeout_s: float = 5.0) -> Rig:
-    """Read a device's description of its rig; raises LinkError, WireError or RequestRefused."""
+    """Read a device's description of its rig.  Raises LinkError, WireError or RequestRefused."""
     session = DeviceSession(transport, Rig("", (), (), ()), clock)
     hello = session.fetch_hello(timeout_s)
     indices = range(hello.n_sensors + hello.n_actuators)

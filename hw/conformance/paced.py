@@ -1,4 +1,4 @@
-"""Conformance of a device with a clock of its own: samples, lease, faults (``hw/PROTOCOL.md`` §3, §4)."""
+"""Conformance of a device that has its own clock: samples, lease, faults (``hw/PROTOCOL.md`` §3, §4)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class PacedConformance(DeviceConformance):
         self.wait_until_fault(host)
 
     def wait_until_fault(self, host: Host) -> State:
-        """Send nothing until a fault latches; return its first frame."""
+        """Send nothing until a fault latches; return the first frame that reports it."""
         while not host.latest_state().fault:
             host.wait()
         return next(s for s in host.wire.states if s.fault)

@@ -12,7 +12,7 @@ PAGE: Final = (Path(hw.__file__).parent / "PROTOCOL.md").read_text(encoding="utf
 
 
 def code_block(language: str) -> str:
-    """Return the content of the page's only code block marked with a language."""
+    """Return the content of the page's only code block in a language."""
     matches = re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     assert len(matches) == 1, f"expected one code block in {language} on the page"
     return str(matches[0])
@@ -24,12 +24,12 @@ def refused_chunks() -> list[bytes]:
 
 
 def rules() -> list[str]:
-    """Return the rule numbers in the page's order: P for the device, H for the host."""
+    """Return the rule numbers in page order; those of the device begin with P, those of the host with H."""
     return re.findall(r"\[([PH]\d{3})\]", PAGE)
 
 
 def rule_texts() -> dict[str, str]:
-    """Return the text of each rule by its number: the sentence or table row that ends with the number."""
+    """Return each rule's text, keyed by its number: the sentence or table row that ends with the number."""
     matches: dict[str, str] = {}
     for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:\* |\d\. |\|))", PAGE):
         remainder = " ".join(paragraph.split())
@@ -40,7 +40,7 @@ def rule_texts() -> dict[str, str]:
 
 
 def _plain(text: str) -> str:
-    """Remove the Markdown of a sentence."""
+    """Return the sentence or table row at the end of a text, without its Markdown."""
     if text.startswith("|"):
         return " | ".join(cell for raw in text.strip("| ").split("|") if (cell := raw.strip()))
     sentence = re.split(r"(?<=[.:])\s+(?=[A-Z*`(])", text.strip())[-1]

@@ -77,7 +77,7 @@ class ReplyConformance:
         assert all(s.u_end != values for s in armed.wire.states)
 
     def reset_and_command(self, armed: Host) -> tuple[bytes, Response]:
-        """Send a RESET, then a command; return the request and its response."""
+        """Send a RESET, then a command; return the RESET request and its response."""
         if not armed.can_reset:
             raise CheckSkipped("observable only through RESET")
         reset = armed.request(Op.RESET, m.RESET_LAYOUT.pack(3))

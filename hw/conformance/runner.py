@@ -1,4 +1,4 @@
-"""Running checks against a device, and the resulting verdict on each rule: holds, failed or not run."""
+"""Execution of checks against a device, and the resulting verdict on each rule: holds, failed or not run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Outcome(NamedTuple):
 
 
 def checks_of(kind: type[DeviceConformance], rule_prefixes: Collection[str] = ()) -> list[Check]:
-    """Return the checks of a conformance class in page order; with ``rule_prefixes``, only those of matching rules."""
+    """Return a class's checks in page order; with ``rule_prefixes``, only those that cover a matching rule."""
     order = {number: position for position, number in enumerate(numbers())}
     checks = [check for name, method in inspect.getmembers(kind, callable) for check in _cases(name, method)]
     selected = [
@@ -65,7 +65,7 @@ def _cases(name: str, method: Callable[..., Any]) -> Iterator[Check]:
 
 
 def run(device: DeviceConformance, check: Check) -> Outcome:
-    """Run one check; raises LinkError or DeviceMismatch if the connection to the device fails."""
+    """Run one check.  Raises LinkError or DeviceMismatch if the connection to the device fails."""
     host = device.connect()
     try:
         fixtures = {"host": lambda: host, "armed": lambda: device.configure_and_arm(host)}
@@ -82,7 +82,7 @@ def run(device: DeviceConformance, check: Check) -> Outcome:
 
 
 def _describe_failure(error: AssertionError) -> str:
-    """Describe the failed condition: its source text, its short local values and its location."""
+    """Describe the failed condition by its source text, the short values of its local variables and its location."""
     steps = [
         step for step in traceback.walk_tb(error.__traceback__) if Path(step[0].f_code.co_filename).parent == _HERE
     ]
@@ -95,7 +95,7 @@ def _describe_failure(error: AssertionError) -> str:
 
 
 def _describe_values(condition: str, local_values: dict[str, Any]) -> Iterator[str]:
-    """List the values of local variables that a condition mentions, except long ones."""
+    """Yield the local variables that a condition mentions, with their values, except long ones."""
     for name, value in local_values.items():
         text = repr(value)
         if name in condition and name not in ("self", "host", "armed") and len(text) <= 400 and "<" not in text:

@@ -19,7 +19,7 @@ _STATE_AFTER: Final[dict[Op, tuple[DeviceState, DeviceState, DeviceState]]] = {
     Op.CLEAR_FAULT: ("disarmed", "disarmed", "disarmed"),
     Op.RESET: ("disarmed", "armed", "fault"),
 }
-"""State after each operation, indexed by the state before."""
+"""States after each operation, one per state before it, in the order of ``STATES``."""
 
 
 def state_of(frame: State) -> DeviceState:
@@ -30,7 +30,7 @@ def state_of(frame: State) -> DeviceState:
 
 
 def valid_payload(op: Op, host: Host, period_us: int) -> bytes:
-    """Return a payload that the device accepts for an operation; LIMITS allows only the lowest output."""
+    """Return a payload that the device accepts for an operation; that of LIMITS allows only the lowest output."""
     low = host.actuators[0].low
     return {
         Op.DESCRIBE: b"\0",

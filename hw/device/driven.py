@@ -24,8 +24,8 @@ class PythonDevice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """Description of a device written in Python; a subclass adds its settings as fields and its name as the tag."""
 
     home: ClassVar[str] = ""
-    """``MODULE:NAME`` of the device's `Driver` (``:NAME`` for one in the same module as the description), which is
-    constructed with the description and the rig."""
+    """``MODULE:NAME`` of the device's `Driver` (``:NAME`` if it is in the same module as the description).  The driver
+    is constructed with the description and the rig."""
     watchdog_s: AboveZero | None = None
     """Time without feeding after which the motor controller's watchdog makes its outputs safe; null: no watchdog."""
     latency_us: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 0
@@ -43,12 +43,12 @@ class SensorLost(Exception):
 class Driver:
     """Hardware access for a device written in Python, called by a single thread of the device's process.
 
-    Each call must return within a fraction of the period.  After any exception other than SensorLost the driver is no
-    longer used: ``safe`` is called, and INTERNAL latches.
+    Each call must return within a fraction of the period.  After any exception other than SensorLost, ``safe`` is
+    called, the fault INTERNAL latches, and the driver is no longer used.
     """
 
     def sample(self) -> Sequence[float]:
-        """Read the sensors, in the rig's order and in SI units; raises SensorLost."""
+        """Read the sensors, in the rig's order and in SI units.  Raises SensorLost if one cannot be read."""
         raise NotImplementedError
 
     def apply(self, command: Sequence[float]) -> None:
@@ -74,11 +74,11 @@ class Driver:
 
 
 class DriverError(Exception):
-    """Failure of a driver to make its actuators safe; the message is one line."""
+    """Raised if a driver fails to make its actuators safe; the message is one line."""
 
 
 class DrivenDevice(ProtocolDevice):
-    """Protocol layer of a device above its driver; the constructor calls ``safe``."""
+    """Protocol layer of a device, on top of its driver; the constructor calls the driver's ``safe``."""
 
     def __init__(self, rig: Rig, settings: PythonDevice, driver: Driver, boot_id: int, clock: Clock = time) -> None:
         self._driver, self._settings, self._now_ns = driver, settings, clock.monotonic_ns
@@ -118,7 +118,7 @@ class DrivenDevice(ProtocolDevice):
         return frame
 
     def close(self) -> None:
-        """Make the actuators safe and release the driver; raises DriverError."""
+        """Make the actuators safe and release the driver.  Raises DriverError if they cannot be made safe."""
         try:
             self._driver.safe()
         except Exception as error:
@@ -157,7 +157,7 @@ class DrivenDevice(ProtocolDevice):
             self._output.restart()
 
     def poll_estop(self, offset_us: int = 0) -> None:
-        """Poll the e-stop; `sample` does so too, so this method is for polling between samples."""
+        """Poll the e-stop between samples; `sample` polls it as well."""
         if self.failure is not None:
             return
         try:
@@ -169,7 +169,7 @@ class DrivenDevice(ProtocolDevice):
             self.press_estop(pressed=pressed, offset_us=offset_us)
 
     def _counts(self, values: Sequence[float]) -> Counts | None:
-        """Counts of a sample; None if a value is non-finite or outside its sensor's limits."""
+        """Convert a sample to counts; return None if a value is non-finite or outside its sensor's limits."""
         counts = []
         for value, sensor in zip(values, self.rig.sensors, strict=True):
             exact_count = float(value) / sensor.resolution
@@ -211,7 +211,10 @@ class DrivenDevice(ProtocolDevice):
             self._fail(error, offset_us)
 
     def _fail(self, error: Exception, offset_us: int = 0) -> None:
-        """Make the actuators safe after an exception in the driver, and stop using the driver; raises DriverError."""
+        """Make the actuators safe after an exception in the driver.  Raises DriverError if that fails.
+
+        The driver is not used afterwards.
+        """
         self.failure, self._is_feeding = error, False
         self._latch(Fault.INTERNAL)
         self._output.apply_safe(self._within_period(offset_us))

@@ -16,7 +16,7 @@ _READABLE: Final = select.POLLIN | select.POLLERR
 
 
 class Line:
-    """Non-blocking reads and writes, with hang-up detection (on a pty, not on a serial port)."""
+    """Non-blocking pty or serial port; only on a pty can a hang-up of the host be detected."""
 
     def __init__(self, fd: int, path: str) -> None:
         self.path = path
@@ -28,7 +28,7 @@ class Line:
 
     @classmethod
     def pty(cls) -> Line:
-        """Open a pseudo-terminal; the host opens its slave side by ``path``."""
+        """Open a pseudo-terminal; the host opens its slave side at ``path``."""
         import tty  # imported here, because a driver's socket does not need it
 
         master, slave = os.openpty()
@@ -40,14 +40,14 @@ class Line:
 
     @classmethod
     def serial(cls, path: str) -> Line:
-        """Open a serial port; raises LinkError."""
+        """Open a serial port.  Raises LinkError on failure."""
         return cls(os.dup(open_port(path).fileno()), path)
 
     def read(self, timeout_ns: int) -> bytes:
-        """Return available bytes, waiting up to ``timeout_ns`` for the first; sets ``has_hung_up``."""
+        """Return the available bytes, waiting up to ``timeout_ns`` for the first, and update ``has_hung_up``."""
         if self.has_hung_up:
-            # After a hang-up, poll() returns immediately every time: read now, then sleep briefly.
-            # Data sent before the host closed a pty is still readable; an unplugged port raises an error.
+            # After a hang-up, poll() always returns immediately: sleep briefly instead, unless data can be read.
+            # Data sent before the host closed a pty is still readable; an unplugged port reports POLLERR.
             events = self._poll.poll(0)
             if events and events[0][1] & select.POLLHUP and events[0][1] & _READABLE != select.POLLIN:
                 select.select((), (), (), min(max(timeout_ns, 0), 5_000_000) * 1e-9)
@@ -73,13 +73,13 @@ class Line:
 
 
 class SocketLine:
-    """Counterpart of :class:`Line` without a kernel worker in the data path.
+    """Counterpart of :class:`Line` on a Unix socket, without a kernel worker in the data path.
 
-    One host at a time; the next is accepted after the previous one has hung up.
+    It serves one host at a time and accepts the next after the previous one has hung up.
     """
 
     def __init__(self, path: Path) -> None:
-        """Listen at ``path`` for this user only; raises OSError if that fails."""
+        """Listen at ``path`` for this user only.  Raises OSError on failure."""
         self.path = str(path)
         """Address at which the host reaches the device."""
         self.has_hung_up = True
@@ -95,7 +95,7 @@ class SocketLine:
         self._listener.setblocking(False)
 
     def read(self, timeout_ns: int) -> bytes:
-        """Return available bytes, waiting up to ``timeout_ns`` for the first; sets ``has_hung_up``."""
+        """Return the available bytes, waiting up to ``timeout_ns`` for the first, and update ``has_hung_up``."""
         if timeout_ns > 0 and not select.select((self._host or self._listener,), (), (), timeout_ns * 1e-9)[0]:
             return b""
         if self._host is None:

@@ -45,10 +45,10 @@ class Output:
         self._switches: list[tuple[int, Setpoint]] = []
 
     def command(self, counts: Counts, answers: int, at_us: int, period_us: int) -> None:
-        """Clamp a command and apply it from ``at_us`` into the period, or at the latest from the period's end.
+        """Clamp a command and apply it from ``at_us`` into the period, or from the period's end at the latest.
 
-        Even then the frame that ends the period reports the command, so that the host knows the output of the next
-        period.
+        Even in the latter case, the frame that ends the period reports the command, so that the host knows the output
+        of the next period.
         """
         clamped_counts = tuple([min(max(c, low), high) for c, (low, high) in zip(counts, self.limits, strict=True)])
         setpoint = Setpoint(clamped_counts, answers, clamped_counts != counts)
@@ -56,7 +56,7 @@ class Output:
         self.end = setpoint
 
     def apply_safe(self, at_us: int) -> None:
-        """Switch to the safe output at ``at_us`` and discard a pending command."""
+        """Switch to the safe output at ``at_us`` and discard any pending command."""
         while self._switches and self._switches[-1][0] > at_us:
             self._switches.pop()
         in_force = self._switches[-1][1] if self._switches else self.start
@@ -65,7 +65,7 @@ class Output:
         self.end = self._safe_setpoint
 
     def tau_us(self, period_us: int) -> int:
-        """Offset of the last switch of the output value in the period; the period's length without a switch."""
+        """Return the offset of the output's last switch in the period, or the period's length if it did not switch."""
         predecessors = [self.start, *[setpoint for _, setpoint in self._switches]]
         switches = [
             at_us
@@ -75,7 +75,7 @@ class Output:
         return switches[-1] if switches else period_us
 
     def intervals(self, until_us: int) -> Intervals:
-        """Intervals of constant output (duration in us, counts) from the period's start."""
+        """Return the intervals of constant output (duration in us, counts) from the period's start."""
         intervals: Intervals = []
         start_us, counts = 0, _effective(self.start)
         for at_us, setpoint in [*self._switches, (until_us, self.end)]:
@@ -123,7 +123,7 @@ class Lease:
 
 
 def count_range(resolution: float, wrap: bool) -> tuple[int, int]:
-    """Lowest and highest count of a sensor: one turn around 0 for an angle, otherwise the range of int32."""
+    """Return the lowest and highest count of a sensor: one turn around 0 for an angle, otherwise the range of int32."""
     if not wrap:
         return INT32_MIN, INT32_MAX
     counts_per_turn = round(2.0 * math.pi / resolution)

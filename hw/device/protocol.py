@@ -2,7 +2,7 @@
 
 A subclass provides the plant or motor controller.  The shell around it owns the connection and the pacing: it passes
 each message with its offset into the current period and calls :meth:`ProtocolDevice.sample` when the period ends.  The
-rules are those of ``hw/PROTOCOL.md`` and the *timing rule* (docs/architecture.md).
+layer follows the rules of ``hw/PROTOCOL.md`` and the *timing rule* (docs/architecture.md).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Offer(NamedTuple):
     period_min_us: int
     period_max_us: int
     lease_max: int
-    """Periods."""
+    """Longest lease, in periods."""
     reset: bool = False
     """Whether the device supports RESET, as simulators do."""
     time_scale: float = 1.0
-    """Device seconds per second of the wall clock; 0: lockstep, in which a command acts throughout its period."""
+    """Device seconds per second of the wall clock; 0: lockstep, where a command acts throughout its period."""
 
 
 class ProtocolDevice:
@@ -50,7 +50,7 @@ class ProtocolDevice:
         self._state_layout = m.StateLayout(len(rig.sensors), len(rig.actuators))
         self._command_layout = m.CommandLayout(len(rig.actuators))
         self.configurations = 0
-        """Number of times CONFIGURE has restarted the sampling grid; the shell then also restarts its period."""
+        """Number of times CONFIGURE has restarted the sampling grid; the shell restarts its period each time."""
         self._boot()
 
     @property
@@ -61,9 +61,9 @@ class ProtocolDevice:
     # -- for subclasses ---------------------------------------------------------------------------------------------
 
     def _measure(self, *, first: bool) -> Counts | None:
-        """Sensor counts at the end of the period; None if they carry no information.
+        """Return the sensor counts at the end of the period, or None if they carry no information.
 
-        ``first``: measure the start state, after a RESET.
+        ``first``: measure the start state instead, after a RESET.
         """
         raise NotImplementedError
 
@@ -71,14 +71,14 @@ class ProtocolDevice:
         """End the current period at an offset, without a sample."""
 
     def _reset_plant(self, seed: int) -> None:
-        """Carry out RESET."""
+        """Reset the plant with the seed of a RESET."""
 
     def _actual_period_us(self, period_us: int) -> int:
-        """Actual period for a configured one."""
+        """Return the period at which the device actually runs if configured with ``period_us``."""
         return period_us
 
     def _range_of(self, sensor: Sensor) -> tuple[int, int]:
-        """Lowest and highest count of a sensor."""
+        """Return the lowest and highest count of a sensor."""
         return count_range(sensor.resolution, sensor.wrap)
 
     def _may_clear(self) -> bool:
@@ -105,7 +105,7 @@ class ProtocolDevice:
         """Latest request, and its response, which is sent again if the request is repeated."""
 
     def reboot(self) -> None:
-        """Reboot as after a power dip: the boot id changes and all protocol state is lost, but not the plant's."""
+        """Reboot as after a power dip: the boot id changes and all protocol state is lost, but the plant's is kept."""
         self.boot_id = (self.boot_id + 1) % 2**32
         self._boot()
         self.press_estop(pressed=self._estop_pressed)
@@ -124,7 +124,7 @@ class ProtocolDevice:
 
     @property
     def sample_due(self) -> bool:
-        """Whether the next sample in lockstep may be taken: after a command or a reset."""
+        """Whether the next sample in lockstep is due, because a command or a reset has arrived."""
         return self.period_us > 0 and (self._is_frame_answered or self._is_first_sample)
 
     @property
@@ -133,8 +133,7 @@ class ProtocolDevice:
         return self.frame % 0xFFFFFFFF + 1
 
     def handle(self, body: bytes, offset_us: int = 0) -> list[bytes]:
-        """Process one message (type byte included) that arrives ``offset_us`` into the period; return the bodies to
-        send."""
+        """Process a message (type byte included) that arrives ``offset_us`` into the period; return bodies to send."""
         offset_us = self._within_period(offset_us)
         kind = body[0] if body else 0
         if kind == MessageType.COMMAND:
@@ -148,8 +147,7 @@ class ProtocolDevice:
         return []
 
     def on_link_loss(self, offset_us: int = 0) -> None:
-        """Handle a connection closed by the host: an armed device goes safe at once and latches the lost-lease
-        fault."""
+        """Handle a connection closed by the host: an armed device makes its output safe at once and latches LEASE."""
         if self.armed:
             self._latch(Fault.LEASE)
             self._output.apply_safe(self._within_period(offset_us))
@@ -169,7 +167,7 @@ class ProtocolDevice:
         self._output.begin_period(armed=self.armed)
 
     def sample(self) -> bytes:
-        """End the period: measure, update the lease; return the body of the state frame.
+        """End the period: measure, update the lease, and return the body of the state frame.
 
         Raises RuntimeError before the first CONFIGURE, when no period has begun.
         """
@@ -240,7 +238,7 @@ class ProtocolDevice:
             command = self._command_layout.decode(body)
         except m.WireError:
             return
-        # One switch per period; a command that answers any but the latest frame is late, or dates from before a reboot.
+        # One switch per period; a command that does not answer the latest frame is late or older than a reboot.
         if (
             not self.armed
             or self._is_frame_answered

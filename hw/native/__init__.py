@@ -1,4 +1,4 @@
-"""Onrig's C library and the selection of its variant for this processor; every function also has a Python form."""
+"""Onrig's C library and the selection of its variant for this processor; every function also exists in Python."""
 
 from onrig.hw.native.library import (
     ABI,

@@ -1,7 +1,8 @@
 """Build of the C library: ``python hw/native/build.py [--sanitize] [--out FOLDER]``.
 
-Standard library only, and importable by its path, because the installation runs it before Onrig is installed.  The
-compiler is ``CC``, or else the first of cc, gcc and clang; its target determines which variants are built.
+This module uses only the standard library and can be imported by its path, because the installation runs it before
+Onrig is installed.  The compiler is ``CC``, or else the first of cc, gcc and clang; its target determines which
+variants are built.
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ VARIANTS: Final = {
     "x86_64": {f"x86-64-v{level}": (f"-march=x86-64-v{level}",) for level in (2, 3, 4)},
     "aarch64": {"aarch64": ("-mcpu=generic",)},
 }
-"""Flags of each variant, by the compiler's target architecture."""
+"""Compiler flags of each variant, keyed by the compiler's target architecture."""
 OLDEST_GLIBC: Final = (2, 17)
-"""Oldest version for which ``pip`` supports wheels for both architectures."""
+"""Oldest glibc version for which ``pip`` supports wheels for both architectures."""
 FLAGS: Final = ("-std=gnu11", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
 OPTIMISATION_FLAGS: Final = ("-O3", "-fno-math-errno", "-fno-trapping-math")
-"""Nothing may reorder sums or assume finite numbers: no -ffast-math, neither here nor when linking, where it would set
-flush-to-zero for the process.  Matrix products need the fused multiply-add (``Source.fused``); the build determines
-which expressions use it, so that each variant is reproducible bit for bit.  The other sources give the same bits as
-their Python implementations."""
+"""The compiler must neither reorder sums nor assume finite numbers, which rules out -ffast-math; when linking, that
+flag would also set flush-to-zero for the process.  Matrix products need the fused multiply-add (``Source.may_fuse``);
+the build determines which expressions use it, so that each variant is reproducible bit for bit.  The other sources give
+the same bits as their Python implementations."""
 SANITIZER_FLAGS: Final = (
     "-O1",
     "-g",
@@ -67,7 +68,7 @@ class BuildError(Exception):
 
 
 def compiler() -> list[str]:
-    """Return the command of the C compiler; raises BuildError."""
+    """Return the command of the C compiler.  Raises BuildError if none is found."""
     if cc := os.environ.get("CC"):
         command = shlex.split(cc)
         if command and shutil.which(command[0]):
@@ -80,7 +81,7 @@ def compiler() -> list[str]:
 
 
 def build(folder: Path = HERE, *, sanitize: bool = False) -> list[Path]:
-    """Compile all variants into a folder and return the libraries; raises BuildError.
+    """Compile all variants into a folder and return the libraries.  Raises BuildError.
 
     Each library appears complete or not at all, even to a process that loads it during the build.
     """
@@ -103,7 +104,7 @@ def build(folder: Path = HERE, *, sanitize: bool = False) -> list[Path]:
 
 
 def _flags_of(machine_flags: tuple[str, ...], command: list[str]) -> list[str]:
-    """Return the flags of a variant; Zig's compiler takes a hyphen in a processor's name for the end of the name."""
+    """Return the flags of a variant; Zig needs underscores in processor names, because it ends a name at a hyphen."""
     uses_zig = any(Path(argument).name in ("zig", "ziglang") for argument in command)
     parts = [flag.partition("=") for flag in machine_flags]
     return [flag + sign + (name.replace("-", "_") if uses_zig else name) for flag, sign, name in parts]
@@ -112,7 +113,7 @@ def _flags_of(machine_flags: tuple[str, ...], command: list[str]) -> list[str]:
 def platform_tag(libraries: Iterable[Path]) -> str | None:
     """Return the platform tag of a wheel with these libraries, such as ``manylinux_2_17_aarch64``; None without glibc.
 
-    Its version is that of the newest glibc function called by any of them.
+    The tag's version is that of the newest glibc function that any of them calls, but at least ``OLDEST_GLIBC``.
     """
     libraries = list(libraries)
     glibc_versions = {
@@ -131,10 +132,10 @@ def platform_tag(libraries: Iterable[Path]) -> str | None:
 def compile_sources(
     command: Sequence[str], flags: Sequence[str], folder: Path, sources: Sequence[Source] = SOURCES
 ) -> list[str]:
-    """Compile sources and return their objects in a folder; raises BuildError."""
+    """Compile sources into a folder and return the object files.  Raises BuildError."""
     objects = []
     for number, source in enumerate(sources):
-        # A flag, because compilers disagree on pragmas for it.
+        # A flag, because compilers disagree on the pragmas for contraction.
         contraction = f"-ffp-contract={'fast' if source.may_fuse else 'off'}"
         source_flags = [contraction, *(f"-D{define}" for define in source.defines)]
         objects.append(f"{folder}/{number}.o")
@@ -155,7 +156,7 @@ def _run(command: list[str]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Build the libraries and print their names; return 1 if none could be built."""
+    """Build the libraries and print their names; return 1 if the build fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sanitize", action="store_true", help="with AddressSanitizer and UndefinedBehaviorSanitizer")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="default: next to the sources; build/sanitized")

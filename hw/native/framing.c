@@ -9,7 +9,8 @@ _Static_assert(MAX_CHUNK + 2 == MAX_FRAME, "a chunk and two delimiters make a fr
 
 int onrig_abi(void) { return ONRIG_ABI; }
 
-/* Half a byte at a time: 16 words fill one cache line, which is cold in a loop that sleeps between frames. */
+/* Works on half a byte at a time: the table's 16 words fill a single cache line, which is cold in a loop that sleeps
+   between frames. */
 static uint32_t crc32(const uint8_t *bytes, int size) {
     static const uint32_t table[16] = {
         0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4, 0x4db26158, 0x5005713c,
@@ -23,8 +24,8 @@ static uint32_t crc32(const uint8_t *bytes, int size) {
     return ~crc;
 }
 
-/* Wrap a body of 1 to 249 bytes; returns the number of bytes written to wire (of MAX_CHUNK + 2), delimiters included,
-   or NOT_A_FRAME for another size. */
+/* Wrap a body of 1 to 249 bytes and return the number of bytes written to wire (at most MAX_CHUNK + 2), delimiters
+   included, or NOT_A_FRAME if the body has a different size. */
 int onrig_frame_encode(const uint8_t *body, int size, uint8_t *wire) {
     if (size < 1 || size > MAX_BODY) return NOT_A_FRAME;
     uint8_t *const stuffed = wire + 2;
@@ -45,8 +46,8 @@ int onrig_frame_encode(const uint8_t *body, int size, uint8_t *wire) {
     return end + 3;
 }
 
-/* Decode the bytes between two delimiters; returns the size of the body (at most MAX_BODY bytes are written), or
-   NOT_A_FRAME: the caller determines the reason. */
+/* Decode the bytes between two delimiters and return the size of the body (at most MAX_BODY bytes are written), or
+   NOT_A_FRAME if they are invalid; the caller then determines the reason. */
 int onrig_frame_decode(const uint8_t *chunk, int size, uint8_t *body) {
     if (size < MIN_CHUNK || size > MAX_CHUNK) return NOT_A_FRAME;
     uint8_t plain[MAX_CHUNK];

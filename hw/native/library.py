@@ -1,7 +1,8 @@
 """The library's variant for this processor, loaded once per process.
 
-``ONRIG_NATIVE`` selects: ``off``, a variant (``x86-64-v2``), or a folder (with a slash) of libraries built elsewhere.
-``ONRIG_TORCH`` names a torch device (``cpu``, ``cuda``, ``cuda:1``), which then runs the learner's programs.
+``ONRIG_NATIVE`` selects a variant (such as ``x86-64-v2``), a folder of libraries built elsewhere (its name must contain
+a slash), or ``off``.  ``ONRIG_TORCH`` names a torch device (``cpu``, ``cuda``, ``cuda:1``), which then runs the
+learner's programs.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _V2: Final = frozenset(["cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", 
 _V3: Final = _V2 | frozenset(["abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave"])
 _V4: Final = _V3 | frozenset(["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"])
 VARIANT_CPU_FLAGS: Final = {"x86-64-v4": _V4, "x86-64-v3": _V3, "x86-64-v2": _V2}
-"""Flags that the kernel must report for each variant, best first (x86-64 psABI, *Micro-architecture levels*)."""
+"""CPU flags that the kernel must report for each variant, best first (x86-64 psABI, *Micro-architecture levels*)."""
 
 
 COST_WITHOUT_LIBRARY: Final = (
@@ -36,22 +37,22 @@ class LibraryState(NamedTuple):
 
     library: ctypes.CDLL | None
     variant: str
-    """``x86-64-v4``, ``aarch64``, ...; ``none``."""
+    """``x86-64-v4``, ``aarch64``, ...; ``none`` without a library."""
     reason: str = ""
-    """Empty if a library was loaded."""
+    """Why no library was loaded; empty if one was."""
 
 
 def library() -> ctypes.CDLL | None:
-    """Return the loaded library, whose calls release the GIL; None without one."""
+    """Return the loaded library, whose calls release the GIL, or None if none is loaded."""
     return library_state().library
 
 
 _BUILTINS: Final = ("frame_encode", "frame_decode", "network_run")
-"""Names in the order of ``python.c``."""
+"""Names of the functions, in the order of ``python.c``."""
 
 
 def builtin(name: str, bound: bytes | None = None) -> Callable[..., Any] | None:
-    """Return a library function as a Python built-in, bound to ``bound``; None without the library."""
+    """Return a library function as a Python built-in, bound to ``bound``; None if no library is loaded."""
     native_library = library()
     if native_library is None:
         return None
@@ -62,7 +63,7 @@ def builtin(name: str, bound: bytes | None = None) -> Callable[..., Any] | None:
 
 
 def variant() -> str:
-    """Return the name of the loaded variant, ``none`` without one."""
+    """Return the name of the loaded variant; ``none`` if no library is loaded."""
     return library_state().variant
 
 

@@ -1,12 +1,12 @@
-/* Minibatches: distinct uniform slots (reference: onrig/learner/samplers/uniform.py), and their rows gathered into
- * records (reference: onrig/runtime/memory/records.py). */
+/* Minibatches: draws of distinct uniform slots (reference: onrig/learner/samplers/uniform.py), and the gathering of
+ * their rows into records (reference: onrig/runtime/memory/records.py). */
 #include "native.h"
 #include <string.h>
 
 enum { OK = 0, OUTSIDE = -1 };
 
 typedef struct {
-    int64_t table;                  /* entries of ``seen``, a power of two and at least twice a minibatch */
+    int64_t table;                  /* size of ``seen``: a power of two, at least twice a minibatch */
     int64_t *seen;                  /* (table) */
     const double *uniform;          /* (updates, batch), over [0, 1) */
     int64_t *slot;                  /* (updates, batch) */
@@ -14,7 +14,7 @@ typedef struct {
     void *state;
 } distinct;
 
-/* Whether ``number`` was already seen; marks it as seen.  Entries are numbers plus 1. */
+/* Return whether ``number`` was seen before, and mark it as seen.  Entries of ``seen`` are numbers plus 1. */
 static int seen_before(const distinct *d, int64_t number)
 {
     uint64_t mask = (uint64_t)d->table - 1, at = (uint64_t)number * 0x9E3779B97F4A7C15u >> 20 & mask;
@@ -24,7 +24,7 @@ static int seen_before(const distinct *d, int64_t number)
     return before;
 }
 
-/* Draw minibatches of distinct slots below ``bound`` >= 2 * ``batch``: duplicates are redrawn until distinct. */
+/* Draw minibatches of distinct slots below ``bound``, which is at least 2 * ``batch``; duplicates are redrawn. */
 EXPORT int64_t onrig_draw_distinct(const distinct *d, int64_t updates, int64_t batch, int64_t bound)
 {
     if (batch < 1 || 2 * batch > d->table || 2 * batch > bound) return OUTSIDE;
@@ -42,11 +42,12 @@ EXPORT int64_t onrig_draw_distinct(const distinct *d, int64_t updates, int64_t b
 }
 
 typedef struct {
-    int64_t column, columns, offset, mask; /* offset: in the record; mask: 0 copies the words, else 1.0f if a bit matches */
+    /* offset: within the record; mask: 0 copies the words, otherwise a word becomes 1.0f if it has a bit of the mask */
+    int64_t column, columns, offset, mask;
 } field;
 
 typedef struct {
-    int64_t trials, capacity, width, record, fields; /* width: words of a row; record: of a record */
+    int64_t trials, capacity, width, record, fields; /* width: words per row; record: words per record */
     const uint32_t *rows;                            /* (trials, capacity, width) */
     const field *field;                              /* (fields) */
 } records;
@@ -54,8 +55,8 @@ typedef struct {
 enum { AHEAD = 8 };
 static const uint32_t ONE = 0x3F800000u; /* 1.0f */
 
-/* Gather the rows in ``slots`` (updates, trials, batch) ``into`` records (trials, updates, record), in which each field
- * is a matrix of (batch, columns). */
+/* Copy the rows at ``slots`` (updates, trials, batch) into the records ``into`` (trials, updates, record).  Within a
+ * record, each field is a matrix of (batch, columns). */
 EXPORT int64_t onrig_gather(const records *r, const int64_t *slots, int64_t updates, int64_t batch, uint32_t *into)
 {
     for (int64_t f = 0; f < r->fields; f++) {

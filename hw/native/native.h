@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Incremented with every change of a function's arguments or meaning; library.py contains the same number. */
+/* Incremented whenever a function's arguments or meaning change; library.py contains the same number. */
 #define ONRIG_ABI 7
 
 #define EXPORT __attribute__((visibility("default")))

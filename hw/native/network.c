@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-/* As in network.py. */
+/* The same codes as in network.py. */
 enum { DENSE, ADD, SUB, MUL, DIV, MIN, MAX, COPY, RELU, TANH, SIGMOID, EXP, SOFTSIGN, NEG, ABS, SQRT, OPERATIONS };
 
 /* Offsets into the array, and widths: DENSE maps `n` values at `a` to `m` values at `out`, with weights (n, m)
@@ -16,12 +16,12 @@ struct Step {
 
 static int takes_two(int operation) { return operation >= ADD && operation <= MAX; }
 
-/* Whether `width` values from `at` lie in an array of `size`, and outside [out, out + taken). */
+/* Whether the `width` values that start at `at` lie within an array of `size` and outside [out, out + taken). */
 static int fits(int64_t at, int64_t width, int64_t size, int64_t out, int64_t taken) {
     return at >= 0 && at + width <= size && (at + width <= out || out + taken <= at);
 }
 
-/* Index of the first step that would leave the array or read its own output; -1 if there is none. */
+/* Return the index of the first step that would leave the array or read its own output, or -1 if none does. */
 int onrig_network_check(const Step *steps, int count, int size) {
     for (int k = 0; k < count; k++) {
         const Step s = steps[k];
@@ -34,8 +34,8 @@ int onrig_network_check(const Step *steps, int count, int size) {
     return -1;
 }
 
-/* exp(x) - 1 to 1e-14, in double: x = k ln 2 + r with |r| <= ln 2 / 2, and the power series of exp(r) - 1.  Not libm's,
-   whose results depend on its version.  NaN is propagated; beyond +-700 it saturates. */
+/* exp(x) - 1, accurate to 1e-14, in double: x = k ln 2 + r with |r| <= ln 2 / 2, and the power series of exp(r) - 1.
+   libm is not used, because its results depend on its version.  NaN is propagated; x saturates at +-700. */
 static inline double exponential_less_one(double x) {
     const double to_integer = 6755399441055744.0; /* 1.5 * 2^52: adding it rounds to an integer in the low bits */
     x = x > 700.0 ? 700.0 : x < -700.0 ? -700.0 : x;
@@ -68,7 +68,7 @@ static inline float tanh_of(float x) {
 
 static inline float sigmoid_of(float x) { return (float)(1.0 / (2.0 + exponential_less_one(-(double)x))); }
 
-/* Computes `width` outputs at once in registers; each sums over the inputs in order, regardless of the block size. */
+/* Compute `width` outputs at once in registers; each sums over the inputs in order, whatever the block size. */
 static inline __attribute__((always_inline)) void dense_block(const int width, const float *restrict x, int n, int m,
                                                               const float *restrict weights,
                                                               const float *restrict bias, float *restrict out) {
@@ -91,7 +91,7 @@ static void dense(const float *x, int n, int m, const float *weights, float *out
     for (int i = 0; i < s.n; i++) out[i] = (expression);                                                             \
     break
 
-/* Run checked steps.  Comparisons are written to propagate NaN. */
+/* Run steps that onrig_network_check has accepted.  Comparisons are written to propagate NaN. */
 void onrig_network_run(const Step *steps, int count, float *values) {
     for (int k = 0; k < count; k++) {
         const Step s = steps[k];

@@ -1,18 +1,18 @@
-/* Prioritised orders and sums: the reference and the layout of the structs are in onrig/runtime/memory/order.
+/* Prioritised orders: the reference and the layout of the structs are in onrig/runtime/memory/order.
  *
  * Every entry point checks its arguments before it changes anything; nothing is allocated. */
 #include "native.h"
 #include <string.h>
 
 enum { BLOCK = 64 };            /* leaves per partial sum of counts */
-#define INFINITE 0x7F800000u    /* bits of +inf, the largest */
+#define INFINITE 0x7F800000u    /* bits of +inf, the largest value */
 #define NORMAL 0x00100000u      /* keeps keys out of a double's subnormal range, as in the reference */
 #define SEQUENCE_END ((int64_t)1 << 32)
 
 enum { OK = 0, OUTSIDE = -1, ABSENT = -2, NOT_A_NUMBER = -3, FULL = -4 };
 
 /* A B-tree of two levels: leaves of ascending keys with their slots, and a directory of the leaves in order.  ``page``
- * is a permutation of all pages: those of the directory, then the free ones. */
+ * is a permutation of all pages: first those in the directory, then the free ones. */
 typedef struct {
     int64_t capacity, leaf, least, merged, pages;
     int64_t entries, leaves, sequence;
@@ -28,7 +28,7 @@ typedef struct {
 static uint64_t *keys_of(const ranked *o, int64_t p) { return o->keys + o->page[p] * o->leaf; }
 static uint32_t *slots_of(const ranked *o, int64_t p) { return o->slots + o->page[p] * o->leaf; }
 
-/* Number of entries <= ``key`` in ascending ``a`` (n). */
+/* Return the number of entries <= ``key`` in the ascending array ``a`` (n). */
 static int64_t at_most(const uint64_t *a, int64_t n, uint64_t key)
 {
     const uint64_t *first = a;
@@ -52,7 +52,7 @@ static void sum_blocks(ranked *o, int64_t from)
     }
 }
 
-/* Make room for a leaf at position ``p`` of the directory, on a free page. */
+/* Insert a leaf on a free page at position ``p`` of the directory. */
 static void open_leaf(ranked *o, int64_t p, uint64_t bound, int64_t count)
 {
     int64_t page = o->page[o->leaves], after = o->leaves - p;
@@ -75,7 +75,7 @@ static void close_leaf(ranked *o, int64_t p)
     o->page[o->leaves] = page;
 }
 
-/* Split the full leaf ``p`` in two; returns the half to which ``key`` belongs. */
+/* Split the full leaf ``p`` in two and return the position of the half to which ``key`` belongs. */
 static int64_t split(ranked *o, int64_t p, uint64_t key)
 {
     int64_t half = o->leaf / 2, moved = o->leaf - half;
@@ -192,7 +192,7 @@ EXPORT int64_t onrig_ranked_insert(ranked *o, int64_t slot, int64_t bits)
     return OK;
 }
 
-/* Cursor for ranks, fastest in ascending order: leaf ``p``, preceded by ``before`` entries. */
+/* Cursor for looking up ranks, fastest in ascending order: leaf ``p``, preceded by ``before`` entries. */
 typedef struct {
     int64_t p, before;
 } place;
@@ -232,7 +232,7 @@ EXPORT int64_t onrig_ranked_remove(ranked *o, int64_t slot)
     return OK;
 }
 
-/* Insert ``slots`` (n) as the newest, in order; entries already present are removed first. */
+/* Insert ``slots`` (n) as the newest entries, in order; a slot that is already present is removed first. */
 EXPORT int64_t onrig_ranked_renew(ranked *o, const int64_t *slots, int64_t n, int64_t bits)
 {
     if (bits < 0 || bits > INFINITE) return OUTSIDE;
@@ -249,7 +249,7 @@ EXPORT int64_t onrig_ranked_renew(ranked *o, const int64_t *slots, int64_t n, in
     return OK;
 }
 
-/* Replace all entries by ``keys`` and ``slots`` (n), ascending. */
+/* Replace all entries with ``keys`` and ``slots`` (n); the keys must ascend. */
 EXPORT int64_t onrig_ranked_fill(ranked *o, const uint64_t *keys, const int64_t *slots, int64_t n)
 {
     if (n < 0 || n > o->capacity) return OUTSIDE;
@@ -278,7 +278,7 @@ EXPORT int64_t onrig_ranked_fill(ranked *o, const uint64_t *keys, const int64_t 
     return code;
 }
 
-/* Write the slots at ``ranks`` (n). */
+/* Write the slots at ``ranks`` (n) to ``slots``. */
 EXPORT int64_t onrig_ranked_at(const ranked *o, const int64_t *ranks, int64_t n, int64_t *slots)
 {
     place at = {0, 0};
@@ -298,13 +298,13 @@ EXPORT void onrig_ranked_in_order(const ranked *o, int64_t *slots)
     }
 }
 
-/* Several orders, and the arrays through which their minibatches pass. */
+/* Several orders, and the input and output arrays of their minibatches. */
 typedef struct {
     int64_t orders, batch;
     ranked **order;        /* (orders) */
     const double *uniform; /* (orders, updates, batch), over [0, 1) */
     const int64_t *start;  /* (orders, batch): first rank of each segment */
-    const int64_t *length; /* (orders, batch): its ranks */
+    const int64_t *length; /* (orders, batch): number of ranks in the segment */
     int64_t *slot;         /* (updates, orders, batch) */
     const uint32_t *value; /* (updates, orders, batch): bits of float32 */
 } minibatches;
@@ -334,8 +334,8 @@ EXPORT int64_t onrig_ranked_draw(const minibatches *m, int64_t updates)
     return OK;
 }
 
-/* Rank ``slot`` by |value|; for duplicate slots the last value counts.  ``how``: LARGEST_FIRST, or smallest first;
- * NAN_STAYS keeps the rank of a slot whose value is NaN, which is an error otherwise. */
+/* Rank each ``slot`` by its |value|; for duplicate slots the last value counts.  ``how``: LARGEST_FIRST, otherwise the
+ * smallest is first; with NAN_STAYS, a slot whose value is NaN keeps its rank, otherwise NaN is an error. */
 EXPORT int64_t onrig_ranked_rank(const minibatches *m, int64_t updates, int64_t how)
 {
     int64_t n = updates * m->orders * m->batch;

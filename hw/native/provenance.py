@@ -1,7 +1,6 @@
-"""Library that executes updates and plain policies, as recorded in files, and whether this process can reproduce its
-results.
+"""Record of the library that computes updates and plain policies, and whether this process can reproduce its results.
 
-The C library's variants, numpy and torch differ in rounding, and each reproduces its own results bit for bit.
+The C library's variants, numpy and torch round differently, but each reproduces its own results bit for bit.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ class Executor:
     variant: str = ""
     """The C library's variant, such as ``x86-64-v3``; empty for numpy."""
     torch: str = ""
-    """Device on which torch runs the updates; the library or numpy still evaluates policies."""
+    """Device on which torch runs the updates, or empty; the C library or numpy evaluates policies in either case."""
 
     def __str__(self) -> str:
         first = f"the C library ({self.variant})" if self.kind == "native" else self.kind
@@ -39,7 +38,7 @@ def executor() -> Executor:
 
 
 def read_executor(field: object) -> Executor | None:
-    """Read the field ``executor`` of a file; None if missing or invalid."""
+    """Return the executor in a file's field ``executor``; None if it is missing or invalid."""
     if not isinstance(field, Mapping):
         return None
     kind, *texts = (field.get(name, default) for name, default in (("kind", None), ("variant", ""), ("torch", "")))
@@ -49,9 +48,9 @@ def read_executor(field: object) -> Executor | None:
 def describe_difference(
     recorded: Executor, current: Executor, available_variants: Collection[str], unavailable_reason: str = ""
 ) -> str | None:
-    """Describe in one line how results of ``recorded`` differ from those of ``current``, and the remedy; None if equal.
+    """Describe in one line how ``recorded`` and ``current`` differ, with the remedy; return None if they are equal.
 
-    available_variants: variants that this process can load; unavailable_reason: why it cannot load others.
+    ``available_variants``: variants that this process can load; ``unavailable_reason``: why it cannot load others.
     """
     if current == recorded:
         return None
@@ -66,7 +65,7 @@ def describe_difference(
 
 
 def difference_from_this_process(recorded: Executor | None) -> str | None:
-    """Describe how a recorded executor differs from that of this process; None if equal or not recorded."""
+    """Describe how a recorded executor differs from this process's; return None if it is equal or not recorded."""
     return (
         None
         if recorded is None
@@ -75,7 +74,7 @@ def difference_from_this_process(recorded: Executor | None) -> str | None:
 
 
 def evaluator_difference(variant: str) -> str | None:
-    """Describe how the variant that evaluated policies differs from that of this process; None if equal."""
+    """Describe how the variant that evaluated policies differs from this process's; return None if it is equal."""
     return describe_difference(
         executor_of(variant), executor_of(library_state().variant), usable_variants(), library_state().reason
     )

@@ -1,8 +1,8 @@
-/* Shortest functions of the library as built-in functions of the interpreter.  Through ctypes each call takes 0.4 us
-   longer, and the first of a tick, with cold caches, 8 us longer.
+/* The library's shortest functions as built-in functions of the Python interpreter.  Through ctypes each call would
+   take 0.4 us longer, and the first one in a tick, with cold caches, 8 us longer.
 
-   The declarations follow the stable ABI of CPython, so that its headers are not needed; weak, so that the library can
-   be loaded without an interpreter. */
+   The declarations follow CPython's stable ABI, so that its headers are not needed.  They are weak, so that the library
+   can also be loaded without an interpreter. */
 #include "native.h"
 #include <string.h>
 
@@ -23,7 +23,7 @@ extern WEAK Object *PyCFunction_NewEx(Method *method, Object *self, Object *modu
 
 EXPORT void *onrig_builtin(int number, void *self);
 
-/* Call a function of framing.c; the result is a new bytes object, empty for NOT_A_FRAME. */
+/* Call a function of framing.c and return its output as a new bytes object, empty for NOT_A_FRAME. */
 static Object *framed(int (*convert)(const uint8_t *, int, uint8_t *), Object *from) {
     char *bytes;
     ptrdiff_t size;
@@ -37,7 +37,7 @@ static Object *frame_encode(Object *self, Object *body) { return (void)self, fra
 
 static Object *frame_decode(Object *self, Object *chunk) { return (void)self, framed(onrig_frame_decode, chunk); }
 
-/* Run the network in `self`, the bytes of a BoundNetwork that onrig_network_check has accepted; returns 0. */
+/* Run the network in `self`, the bytes of a BoundNetwork that onrig_network_check has accepted, and return 0. */
 static Object *network_run(Object *self, Object *none) {
     (void)none;
     char *bytes;
@@ -50,12 +50,12 @@ static Object *network_run(Object *self, Object *none) {
     return PyLong_FromLong(0);
 }
 
-/* As in library.py. */
+/* In the same order as in library.py. */
 static Method methods[] = {
     {"frame_encode", frame_encode, ONE_ARGUMENT, NULL},
     {"frame_decode", frame_decode, ONE_ARGUMENT, NULL},
     {"network_run", network_run, NO_ARGUMENTS, NULL},
 };
 
-/* Built-in function by number, bound to `self`; the caller holds the GIL (ctypes.PyDLL). */
+/* Return the built-in function with this number, bound to `self`; the caller must hold the GIL (ctypes.PyDLL). */
 void *onrig_builtin(int number, void *self) { return PyCFunction_NewEx(&methods[number], self, NULL); }

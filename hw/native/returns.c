@@ -4,8 +4,8 @@
 EXPORT void onrig_retrace(int64_t n, const double *reward, const double *value, const double *trace, const double *advantage,
                           const double *end_value, const int64_t *after, double gamma, int64_t *before, double *q);
 
-/* Q^ret (n) of experiences in slots, each preceding the one in slot after[i], or -1 for none; also writes before (n).
- * A slot follows at most one other, and chains end. */
+/* Compute Q^ret (n) of the experiences in n slots.  The experience in slot i is followed by the one in slot after[i],
+ * or by none if that is -1; before (n) receives the inverse.  A slot follows at most one other, and every chain ends. */
 void onrig_retrace(int64_t n, const double *reward, const double *value, const double *trace, const double *advantage,
                    const double *end_value, const int64_t *after, double gamma, int64_t *before, double *q) {
     for (int64_t i = 0; i < n; i++) before[i] = -1;

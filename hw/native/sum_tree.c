@@ -8,7 +8,7 @@ enum { FAN = 32, MOST_LEVELS = 8 };
 enum { OK = 0, OUTSIDE = -1, NOTHING = -2 };
 
 typedef struct {
-    int64_t capacity, levels, nodes; /* nodes: number in the root */
+    int64_t capacity, levels, nodes; /* nodes: number of nodes in the root */
     double *root, *running_root;     /* (nodes) */
     double *values[MOST_LEVELS];     /* from the slots up, (nodes of the level above, FAN) */
     double *running[MOST_LEVELS];    /* sums within each node */
@@ -39,7 +39,7 @@ static void add_up(const double *values, double *running, int64_t from, int64_t 
 }
 
 /* Set the values of ``slots`` (n); for duplicate slots the last value counts.  Non-finite values are skipped.
- * ``largest`` becomes the largest value set, if that is larger. */
+ * ``largest`` is raised to the largest value set. */
 EXPORT int64_t onrig_sums_put(sum_tree *t, const int64_t *slots, const double *values, int64_t n, double *largest)
 {
     for (int64_t k = 0; k < n; k++)
@@ -65,7 +65,7 @@ EXPORT int64_t onrig_sums_put(sum_tree *t, const int64_t *slots, const double *v
     return OK;
 }
 
-/* Slot whose interval of the running sum contains ``target`` in [0, total); -1 for NaN. */
+/* Return the slot whose interval of the running sum contains ``target``, in [0, total), or -1 for NaN. */
 static int64_t find(const sum_tree *t, double target)
 {
     const double *root = t->running_root;
@@ -103,8 +103,8 @@ EXPORT int64_t onrig_sums_find(const sum_tree *t, const double *targets, int64_t
     return OK;
 }
 
-/* Draw a slot from each of ``batch`` equal parts of the total, for each update, with ``uniform`` (updates, batch);
- * ``target`` is overwritten with the values of the slots. */
+/* For each update, draw one slot from each of ``batch`` equal parts of the total, using ``uniform`` (updates, batch);
+ * ``target`` is overwritten with the values of these slots. */
 EXPORT int64_t onrig_sums_draw(const sum_tree *t, int64_t updates, int64_t batch)
 {
     double total = t->running_root[t->nodes - 1];

@@ -1,10 +1,11 @@
-/* Executor of operation lists on small matrices: learner updates for K records of S trials, one trial after another.
+/* Executor of lists of operations on small matrices: learner updates for K records of S trials, one trial after the
+ * other.
  *
- * Operations, their operands and codes are those of onrig.learner.tape.operations, whose numpy executor is the
- * reference; lists have passed its checks, so nothing is checked here.  Compiled twice, for float and for double (REAL,
- * and INTEGER of the same width).
+ * Operations, operands and codes are defined in onrig.learner.tape.operations, whose numpy executor is the reference;
+ * lists have passed its checks, so nothing is checked here.  This file is compiled twice, for float and for double
+ * (REAL, with an INTEGER of the same width).
  *
- * A result depends only on its operands: the shapes determine the order of summation. */
+ * A result depends only on its operands, because their shapes alone determine the order of summation. */
 #include "native.h"
 #include <math.h>
 #include <stdint.h>
@@ -50,8 +51,8 @@ enum {
 };
 enum { LINEAR, RELU, MASK };
 
-/* Elementary functions.  For float: branch-free polynomials, which vectorise; errors in units in the last place are
- * measured by tests/learner/tape/test_operations.py.  For double: the C library's. */
+/* Elementary functions.  For float, they are branch-free polynomials, which vectorise; their errors in units in the
+ * last place are measured by tests/learner/tape/test_operations.py.  For double, they are those of the C library. */
 
 #define SELECT(c, a, b) ((c) ? (a) : (b))
 
@@ -76,7 +77,7 @@ INLINE float exp_float(float x) {
     const float r = within - n * 0.693359375f - n * -2.12194440e-4f;
     const int32_t shift = (int32_t)((uint32_t)float_bits(k) << 23);
     const float tail = exp_tail(r);
-    /* 2^n through the exponent; in two halves, so that 2^128 does not overflow while e^x does not. */
+    /* Adding n to the exponent multiplies by 2^n without forming 2^128, which would overflow although e^x does not. */
     const float scaled = bits_float((int32_t)((uint32_t)float_bits(1.0f + tail) + (uint32_t)shift));
     float y = scaled;
     y = SELECT(x > 88.72283f, INFINITY, y);
@@ -111,7 +112,7 @@ INLINE float log_float(float x) {
     return SELECT(x != x, x, y);
 }
 
-/* t / (t + 2) for t = e^2|x| - 1; beyond 10 it rounds to 1, and NaN is propagated. */
+/* tanh|x| = t / (t + 2) with t = e^(2|x|) - 1; beyond |x| = 10 it rounds to 1.  NaN is propagated. */
 INLINE float tanh_float(float x) {
     const float a = fabsf(x), y = SELECT(a > 10.0f, 20.0f, 2.0f * a);
     const float k = y * 1.44269504088896341f + 12582912.0f;
@@ -123,7 +124,7 @@ INLINE float tanh_float(float x) {
 }
 
 INLINE float sigmoid_float(float x) { return 1.0f / (1.0f + exp_float(-x)); }
-/* ln(1 + e) for e = e^-|x|: log1p through log, with the rounding of 1 + e compensated. */
+/* ln(1 + e) for e = e^-|x|, as log1p through log with compensation for the rounding of 1 + e. */
 INLINE float softplus_float(float x) {
     const float e = exp_float(-fabsf(x)), u = 1.0f + e, d = u - 1.0f;
     const float tail = SELECT(d == 0.0f, e, log_float(u) * (e / SELECT(d == 0.0f, 1.0f, d)));
@@ -190,7 +191,7 @@ INLINE void strip(const int mr, const Product *p, int i) {
 #undef AT
 }
 
-/* cols >= VL */
+/* Requires cols >= VL. */
 static void wide(const Product *p) {
     int i = 0;
     for (; i + MR <= p->rows; i += MR) strip(MR, p, i);
@@ -198,7 +199,7 @@ static void wide(const Product *p) {
     for (; i < p->rows; i++) strip(1, p, i);
 }
 
-/* Few columns, B transposed: rows of A times rows of T (cols, inner); both contiguous along inner. */
+/* For few columns and B transposed: multiply rows of A by rows of T (cols, inner), both contiguous along inner. */
 static void narrow(const Product *p, const real *T, long ldt) {
     for (int i = 0; i < p->rows; i++)
         for (int j = 0; j < p->cols; j++) {
@@ -378,7 +379,7 @@ static void project(const Op *o, real *const p[]) {
             real at = reward + discount * z;
             at = SELECT(at < low, low, SELECT(at > high, high, at));
             const real place = (at - low) / width;
-            /* NaN, and infinity if the width underflows, are not integers. */
+            /* NaN, and infinity if the width underflows, cannot be converted to int. */
             const int below = place > 0 ? place < (real)(n - 2) ? (int)place : n - 2 : 0;
             const real share = place - (real)below;
             out[below] += chance[j] * (1 - share);
@@ -387,7 +388,7 @@ static void project(const Op *o, real *const p[]) {
     }
 }
 
-/* Products of deviations from means: sum of (x - mx) (y - my). */
+/* Return the sum of products of deviations from the means, (x - mx) (y - my). */
 static real codeviation(const real *x, real mx, const real *y, real my, int n) {
     vec s = {0};
     int j = 0;
@@ -479,7 +480,7 @@ static void tile_columns(const Op *o, real *const p[]) {
             memcpy(p[0] + (long)i * o->by_row[0] + start, p[1] + (long)i * o->by_row[1], width * sizeof(real));
 }
 
-/* Rows of a window are adjacent in the image: an image's elements are ordered by row, column and channel. */
+/* Each row of a window is contiguous in the image, whose elements are ordered by row, column and channel. */
 static void patches(const Op *o, real *const p[]) {
     const int back = o->code == PATCHES_SLOPE, height = o->more[0], width = o->more[1], side = o->x, stride = o->y;
     const int channels = (back ? o->cols : o->inner) / (height * width), n = side * channels;
@@ -499,7 +500,7 @@ static void patches(const Op *o, real *const p[]) {
     }
 }
 
-/* Subnormal numbers are read and written as zero until `restored`: on x86 each operation on one costs 150 cycles. */
+/* Treat subnormal numbers as zero until `restored` is called: on x86 each operation on one costs 150 cycles. */
 #if defined(__SSE__)
 INLINE unsigned flushed(void) {
     const unsigned mode = __builtin_ia32_stmxcsr();
@@ -512,7 +513,7 @@ INLINE unsigned flushed(void) { return 0; }
 INLINE void restored(unsigned mode) { (void)mode; }
 #endif
 
-/* The moments of a unit whose gradient remains zero decay through the subnormal numbers. */
+/* Subnormal numbers are flushed, because the moments of a unit whose gradient remains zero decay through them. */
 static void adam(const Op *o, real *const p[]) {
     const int n = o->cols;
     real *restrict out = p[0], *restrict mean = p[2], *restrict square = p[2] + n;
@@ -577,7 +578,8 @@ static void run(const Op *o, real *const base[3], real *spare) {
 }
 
 /* States (S, state_size) are changed in place; records (S, K, record_size) are read and written, in order of K.  An
- * operation runs in an update if that update's entry in `masks` (K) has the bit of its section; bit 0 is always set. */
+ * operation runs in an update if the update's entry in `masks` (K) has the bit of the operation's section; bit 0 is
+ * always set. */
 EXPORT void NAME(onrig_tape_run)(const Op *operations, int64_t count, int64_t S, int64_t K, real *states, int64_t state_size,
                                  real *records, int64_t record_size, real *scratch, real *spare, const uint32_t *masks) {
     for (int64_t s = 0; s < S; s++)

@@ -1,8 +1,8 @@
-"""Wheels for x86-64 and aarch64 with the C library inside, built and tested: ``python hw/native/wheels.py``.
+"""Build and test of the wheels for x86-64 and aarch64 with the C library inside: ``python hw/native/wheels.py``.
 
-Zig's C compiler (``pip install ziglang``) builds both for glibc 2.17, so that each runs with every Python 3 on every
-Linux with a glibc from 2013 or later.  The wheel for this machine's architecture is tested in a fresh environment, the
-other one under QEMU; both tests install Onrig's dependencies from the package index that ``pip`` is configured for.
+Zig's C compiler (``pip install ziglang``) builds both for glibc 2.17, so that they run with any Python 3 on any Linux
+with a glibc from 2013 or later.  The wheel for this machine's architecture is tested in a fresh environment, the other
+one under QEMU; both tests install Onrig's dependencies from the package index that ``pip`` is configured for.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ TESTS: Final = (
 """Tests that compare the C library with its Python form; files that need torch are skipped."""
 _DEBIAN: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 _CORTEX_A72_CPUINFO: Final = "processor\t: 0\nFeatures\t: fp asimd cpuid\nCPU implementer\t: 0x41\nCPU part\t: 0xd08\n"
-"""/proc/cpuinfo of a Cortex-A72: QEMU passes the host's through, in which onnxruntime for aarch64 finds no
-processor."""
+"""Content of /proc/cpuinfo on a Cortex-A72; QEMU passes the host's file through, in which onnxruntime for aarch64 finds
+no processor."""
 
 
 class MissingToolError(Exception):
@@ -50,7 +50,7 @@ class StepError(Exception):
 
 
 def compiler(architecture: str) -> str:
-    """Return the command of the compiler for an architecture; raises MissingToolError."""
+    """Return the command of the compiler for an architecture.  Raises MissingToolError."""
     zig = shutil.which("zig")
     if zig is None and (package := importlib.util.find_spec("ziglang")) is not None and package.origin is not None:
         zig = str(Path(package.origin).with_name("zig"))
@@ -60,9 +60,9 @@ def compiler(architecture: str) -> str:
 
 
 def build_wheels(architectures: Sequence[str], out: Path) -> dict[str, Path]:
-    """Build a wheel per architecture into ``out``; raises MissingToolError and StepError.
+    """Build a wheel per architecture into ``out``.  Raises MissingToolError or StepError.
 
-    They are built from a source distribution, so that untracked files in the tree cannot get into them.
+    The wheels are built from a source distribution, so that untracked files in the tree cannot get into them.
     """
     out.mkdir(parents=True, exist_ok=True)
     major, minor = OLDEST_GLIBC
@@ -95,7 +95,7 @@ BUILD: Final = "hw/native/build.py --out build/native"
 
 
 def install_natively(wheel: Path, folder: Path) -> Path:
-    """Install a wheel for this machine's architecture into a fresh environment; return its interpreter."""
+    """Install a wheel for this machine's architecture into a fresh environment and return its interpreter."""
     venv.create(folder, with_pip=True)
     python = folder / "bin" / "python"
     run([*pip_command(python), "install", "--quiet", str(wheel), *TEST_PACKAGES], f"the installation of {wheel.name}")
@@ -103,7 +103,7 @@ def install_natively(wheel: Path, folder: Path) -> Path:
 
 
 def install_emulated(architecture: str, wheel: Path, system: Path, folder: Path) -> Path:
-    """Install a wheel next to the Python of an unpacked system; return a command that runs it under the emulator."""
+    """Install a wheel for an unpacked system's Python; return a command that runs this Python under the emulator."""
     names = [f"qemu-{architecture}-static", f"qemu-{architecture}"]
     emulator = next((path for name in names if (path := shutil.which(name))), None)
     if emulator is None:
@@ -138,13 +138,13 @@ def install_emulated(architecture: str, wheel: Path, system: Path, folder: Path)
 
 
 def test_wheel(python: Path, architecture: str, tests: Sequence[str]) -> None:
-    """Run the tree's tests against the installed wheel; raises StepError."""
+    """Run the tree's tests against the installed wheel.  Raises StepError."""
     code = (
         "from onrig.hw.native import library_state; s = library_state(); "
         f"assert s.variant in {list(VARIANTS[architecture])}, s.reason"
     )
     run([str(python), "-P", "-c", code], "loading the library from the wheel", quiet=True)
-    # The tree's folder `onrig` must not hide the wheel, neither here nor in processes started by a test.
+    # The tree's folder `onrig` must not hide the wheel, either here or in processes started by a test.
     environment = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONSAFEPATH": "1"}
     options = ["--import-mode=append", "-p", "no:cacheprovider", "-o", "timeout=0"]
     command = [str(python), "-m", "pytest", *options, *tests]
@@ -155,12 +155,12 @@ def test_wheel(python: Path, architecture: str, tests: Sequence[str]) -> None:
 
 
 def pip_command(python: str | Path) -> list[str]:
-    """Return the command that runs the pip of an interpreter."""
+    """Return the command that runs an interpreter's pip."""
     return [str(python), "-m", "pip", "--disable-pip-version-check"]
 
 
 def run(command: Sequence[str], step: str, environment: Mapping[str, str] | None = None, *, quiet: bool = False) -> str:
-    """Run a command in the tree and show its output, or return it if ``quiet``; raises StepError."""
+    """Run a command in the tree and show its output, or return the output if ``quiet``.  Raises StepError."""
     base_environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     process = subprocess.run(
         command, cwd=ROOT, env={**base_environment, **(environment or {})}, capture_output=quiet, text=True, check=False

@@ -1,8 +1,8 @@
-"""Learning algorithms: their common interface.
+"""Common interface of the learning algorithms.
 
-An algorithm trains S trials in parallel; a rig has one trial.  A new algorithm needs a class that describes it, which
-is also its section (``onrig.learner.algorithm_config``) and is registered under the algorithm's name, and a class with
-this protocol.
+An algorithm trains S trials in parallel; a rig has one trial. A new algorithm needs two classes: a description, which
+is also its configuration section (``onrig.learner.algorithm_config``) and is registered under its name, and an
+implementation of the protocol below.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Behaviour(NamedTuple):
     drawn: NDArray[np.floating]
     """(..., m): the action before any clipping."""
     overridden: NDArray[np.bool_]
-    """(...): whether another action was applied, apart from clipping, or the noise was reduced."""
+    """(...): whether the applied action differs from ``drawn`` by more than clipping, or the noise was reduced."""
 
 
 class Window(NamedTuple):
-    """Windows of experiences: each experience and the preceding ones of its episode, latest first; missing steps repeat
-    the earliest one."""
+    """Windows of experiences: each experience and the ones that precede it in its episode, latest first; missing steps
+    repeat the earliest experience."""
 
     slots: NDArray[np.int64]
     """(..., W): slots in the memory."""
@@ -73,7 +73,7 @@ class Minibatches:
     policy's."""
     rewards: NDArray[np.floating] | None = None
     """(K, S, B, n), for an algorithm with ``successors`` n > 1: rewards of the experience and of its stored successors
-    in the episode, padded with 0.  s' and ``terminated`` are then those of the last successor."""
+    in the episode, padded with 0.  ``next_observation`` and ``terminated`` then belong to the last successor."""
     lengths: NDArray[np.int64] | None = None
     """(K, S, B): number of valid rewards, 1 to n."""
     slots: NDArray[np.int64] | None = None
@@ -84,7 +84,7 @@ class Minibatches:
     """(K, S, B, W, ...), for an algorithm with ``window`` W > 1."""
 
     def select(self, k: int) -> Minibatches:
-        """Minibatch ``k``, without slots, behaviour policies and windows."""
+        """Return minibatch ``k``, without slots, behaviour policies and windows."""
         index = slice(k, k + 1)
         return Minibatches(
             self.observation[index],
@@ -102,10 +102,10 @@ class Signals(NamedTuple):
     """Feedback from K updates to samplers and keepers about the replayed experiences, in units of the scaled reward."""
 
     td: NDArray[np.floating]
-    """(K, S, B): TD error before the update; for twin critics the mean of the two."""
+    """(K, S, B): TD error before the update; for several critics, the mean of their errors."""
     ranking: NDArray[np.floating] | None = None
-    """(K, S, B): ranking criterion if it is not |td|: for twin critics the larger |TD error|, for return distributions
-    the loss."""
+    """(K, S, B): ranking criterion if it is not |td|: for several critics the largest |TD error|, for return
+    distributions the loss."""
     target: NDArray[np.floating] | None = None
     """(K, S, B): regression targets of the critics; None unless the algorithm has ``provides_targets``."""
 
@@ -115,7 +115,7 @@ class Signals(NamedTuple):
     """(K, S, B): KL divergence between the behaviour policy and the current one; None without ReF-ER."""
 
     def feedback_values(self, signal: Signal) -> NDArray[np.floating]:
-        """Return the values of a feedback signal for keepers, (K, S, B); raises ValueError if the algorithm does not
+        """Return the values (K, S, B) of a feedback signal for keepers; raise ValueError if the algorithm does not
         provide it."""
         signals = {Signal.TD_ERROR: self.priority, Signal.FAR: self.far, Signal.KL: self.kl}.get(signal)
         if signals is None:
@@ -128,15 +128,15 @@ class Signals(NamedTuple):
         return np.abs(self.td) if self.ranking is None else self.ranking
 
     def of_trial(self, trial: int) -> Signals:
-        """Signals of one trial, each (K * B,)."""
+        """Return the signals of one trial, (K * B,) each."""
         return Signals(*(None if field is None else field[:, trial].reshape(-1) for field in self))  # type: ignore[arg-type]
 
 
 class DiscreteActions(NamedTuple):
-    """One action dimension discretised into levels; epsilon-greedy unless the policy has its own noise."""
+    """One action dimension discretised into levels, explored epsilon-greedily unless the policy has its own noise."""
 
     levels: int
-    """Uniform on [-1, 1] (``level_values``)."""
+    """Number of levels, which are uniform on [-1, 1] (``level_values``)."""
     epsilon: tuple[tuple[float, float], ...]
     """Points (episode, probability of a uniformly random action) (``onrig.runtime.explore.schedule.interpolate``)."""
 
@@ -163,7 +163,7 @@ class Algorithm(Protocol):
         ...
 
     def update(self, batches: Minibatches) -> Signals:
-        """Train on K minibatches in turn; raises ValueError if their shape differs."""
+        """Train on K minibatches in turn; raise ValueError if their shape does not fit."""
         ...
 
     def state(self) -> State:
@@ -171,7 +171,7 @@ class Algorithm(Protocol):
         ...
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state from ``state()``, bit for bit; raises KeyError or ValueError if it does not fit."""
+        """Restore a state from ``state()``, bit for bit; raise KeyError or ValueError if it does not fit."""
         ...
 
 
@@ -183,8 +183,8 @@ class Stochastic(Algorithm, Protocol):
     """Number of random numbers per action."""
 
     def sample(self, observation: NDArray[np.floating], noise: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Act on normalised observations (S, E, n) with N(0, 1) ``noise`` (S, E, noise_width); returns (S, E, m),
-        normalised."""
+        """Act on normalised observations (S, E, n) with N(0, 1) ``noise`` (S, E, noise_width); return normalised
+        actions (S, E, m)."""
         ...
 
 
@@ -193,12 +193,13 @@ class MemoryAccess(NamedTuple):
 
     notes: Notes
     gather: Callable[[NDArray[np.int64]], Minibatches]
-    """Return the experiences in slots (S, n): fields (S, n, ...), valid until the next call."""
+    """Function that returns the experiences in slots (S, n), as fields (S, n, ...) that are valid until the next
+    call."""
     next_slots: NDArray[np.int64]
     """(S, capacity): slot of the next experience in the episode, -1 if it is missing; like ``segments_around``,
     provided only to an algorithm that ``needs_episodes``."""
     segments_around: Callable[[NDArray[np.int64], int], Chain]
-    """Segments of episodes (``onrig.learner.trajectories.Trajectories.segments_around``)."""
+    """Function that returns segments of episodes (``onrig.learner.trajectories.Trajectories.segments_around``)."""
 
 
 @runtime_checkable
@@ -210,8 +211,8 @@ class UsesWholeMemory(Algorithm, Protocol):
         ...
 
     def divergence(self) -> NDArray[np.floating]:
-        """(S, 2), over the memory: mean KL divergence of the current policies from the behaviour policies, and share of
-        far experiences (``onrig.learner.algorithms.refer``)."""
+        """Return, over the memory, the mean KL divergence of the current policies from the behaviour policies and the
+        share of far experiences (``onrig.learner.algorithms.refer``): (S, 2)."""
         ...
 
 
@@ -232,8 +233,11 @@ class Exportable(Protocol):
     """Kind of the policies (``onrig.runtime.policy.contract``)."""
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:
-        """Build the ONNX model of one trial's policy, from SI units to SI units, with its contract
-        (``onrig.learner.export`` has graphs for many networks); raises ValueError for a contract that does not fit."""
+        """Build the ONNX model of one trial's policy, with inputs and outputs in SI units and with its contract.
+
+        ``onrig.learner.export`` builds models of many kinds of network.  Raises ValueError for a contract that does not
+        fit.
+        """
         ...
 
 
@@ -242,13 +246,14 @@ class Gaussian(Exportable, Protocol):
     """Algorithm whose policy is a Gaussian of known density, with samples clipped to [-1, 1]."""
 
     def distribution(self, observation: NDArray[np.floating]) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-        """Mean and standard deviation at normalised observations (S, E, n): (S, E, m) each."""
+        """Return the mean and standard deviation at normalised observations (S, E, n): (S, E, m) each."""
         ...
 
 
 @runtime_checkable
 class Recurrent(Gaussian, Protocol):
-    """Gaussian policy with memory of its episode; ``policy`` and ``distribution`` apply to the first step."""
+    """Gaussian policy with memory of its episode; ``policy`` and ``distribution`` apply only to an episode's first
+    step."""
 
     hidden_width: int
     """h: size of the hidden state."""
@@ -256,9 +261,10 @@ class Recurrent(Gaussian, Protocol):
     def recurrent_distribution(
         self, observation: NDArray[np.floating], hidden: NDArray[np.float32]
     ) -> tuple[NDArray[np.floating], NDArray[np.floating], NDArray[np.float32]]:
-        """Mean and standard deviation (S, E, m) at observations (S, E, n), and the hidden states (S, E, h) after them.
+        """Return the mean and standard deviation (S, E, m) at observations (S, E, n), and the hidden states (S, E, h)
+        after them.
 
-        ``hidden``: the states after the previous step, 0 at the start of an episode.
+        ``hidden``: hidden states after the previous step; 0 at the start of an episode.
         """
         ...
 

@@ -1,18 +1,18 @@
 """ACER with continuous actions (Wang et al. 2017, §5), with the networks of Novati and Koumoutsakos 2019 (App. A).
 
-An update learns along segments of stored episodes.  The critic is a stochastic duelling network,
+An update learns from segments of stored episodes.  The critic is a stochastic duelling network,
 
     Q(s, a) = V(s) + A(s, a) - mean_k A(s, u_k),   u_k ~ pi(.|s).
 
-It yields two estimates of an action's value: Q^ret, with ratios truncated at 1, which trains the critic, and Q^opc,
-without truncation, for the policy.  Let phi be the mean and the standard deviation of the policy.  Its gradient
+It yields two estimates of an action's value: Q^ret, with ratios truncated at 1, trains the critic, and Q^opc, without
+truncation, trains the policy.  Let phi be the mean and the standard deviation of the policy.  Its gradient
 
     g = min(c, rho) (Q^opc - V) grad ln pi(a) + max(0, 1 - c / rho(a')) (Q(s, a') - V) grad ln pi(a'),   a' ~ pi(.|s),
 
-with respect to phi is limited so that the divergence from a slowly updated average policy grows by at most delta.
+with respect to phi, is limited so that the divergence from a slowly updated average policy grows by at most delta.
 
-The segments of a minibatch pass through two programs in chunks of equal length: one computes values; the other
-accumulates the gradients of all chunks and takes the step with the last one.
+The segments of a minibatch pass through two programs in chunks of equal length: one program computes values; the other
+accumulates the gradients of all chunks, and takes the step in the last chunk.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ _FIRST_CHUNK_SECTION, _LAST_CHUNK_SECTION = 1, 2
 
 
 def project_step(g: Sequence[Array], k: Sequence[Array], delta: float) -> list[Array]:
-    """Return the z nearest to ``g`` with k'z <= delta, where ``k`` is the gradient of the divergence (§3.3); each is a
-    sequence of parts (rows, m)."""
+    """Return the z nearest to ``g`` with k'z <= delta, where ``k`` is the gradient of the divergence (§3.3); all three
+    are sequences of parts (rows, m)."""
     projections, squares = (
         reduce(add, ((a * b).row_sums() for a, b in zip(k, vector, strict=True))) for vector in (g, k)
     )
@@ -73,7 +73,7 @@ class _Chunk(NamedTuple):
     """Steps that one run of a program processes."""
 
     x: Array
-    """(R, n): standardised."""
+    """(R, n): standardised states."""
     mean: Array
     """(R, m): output of the current policy."""
     std: Array
@@ -155,7 +155,7 @@ class Acer(ReferAlgorithm):
         return policy_distance(self._settings, behaviour, chunk.mean.detach(), chunk.std.detach())
 
     def _trace_values(self, tape: Tape, chunk: _Chunk) -> None:
-        """Trace the values of steps, and their policies' distances from the behaviour policies."""
+        """Trace the values of steps, and the current policy's distances from the behaviour policies."""
         advantage, _ = self._duelling_advantages(chunk, self._sample_actions(chunk)[1:])
         distance = self._policy_distance(chunk)
         for name, value in zip(_VALUE_OUTPUTS, (chunk.value, advantage, distance.rho, distance.kl), strict=True):
@@ -186,7 +186,7 @@ class Acer(ReferAlgorithm):
             polyak_average(tape, self._average_std, self._std, self._acer_config.tau)
 
     def _policy_step(self, chunk: _Chunk, sampled_action: Array, advantage: Array, rho: Array) -> list[Array]:
-        """Ascent direction of means and standard deviations, (rows, m) each, within the trust region."""
+        """Return the ascent direction of means and standard deviations, (rows, m) each, within the trust region."""
         c, fields, tape = self._acer_config.truncation, chunk.fields, sampled_action.tape
         mean, std = chunk.mean.detach(), chunk.std.detach()
         ratio = importance_ratio(
@@ -207,7 +207,7 @@ class Acer(ReferAlgorithm):
         return project_step(g, k, self._acer_config.divergence)
 
     def _pack(self, batches: Minibatches) -> None:
-        """No-op: an update takes segments from the memory."""
+        """Do nothing: an update takes its segments from the memory."""
 
     def _step(self, batches: Minibatches, k: int, refer: Refer) -> Sequence[Values]:
         assert self._memory is not None
@@ -240,7 +240,7 @@ class Acer(ReferAlgorithm):
         return td.astype(np.float32), target.astype(np.float32), refer.far[memory_index], refer.kl[memory_index]
 
     def _pack_steps(self, steps: Steps) -> Values:
-        """Write steps into records, and return their scaled rewards (S, N)."""
+        """Write steps into the records, and return their scaled rewards (S, N)."""
         assert self._memory is not None
         batch = self._memory.gather(steps.slots)
         behaviour = batch.behaviour

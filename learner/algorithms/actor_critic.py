@@ -1,8 +1,9 @@
-"""Common base of PPO and TRPO: Gaussian policies and value functions with tanh units, observations standardised on
-arrival.
+"""Common base of PPO and TRPO: Gaussian policies and value functions with tanh units, and a filter that standardises
+observations.
 
-Batch statistics (advantages, target values, densities) are computed once, on arrival, and kept: Han and Sung 2017,
-§III-A.  The filter already includes the batch, so importance ratios are 1 before the first gradient step.
+Batch statistics (advantages, target values, densities) are computed once, when a batch arrives, and kept
+(Han and Sung 2017, §III-A).  At that point the filter already includes the batch, so importance ratios are 1 before the
+first gradient step.
 """
 
 from __future__ import annotations
@@ -31,15 +32,17 @@ from onrig.runtime.policy.contract import GAUSSIAN, PolicyContract
 
 FILTER_CLIP: Final = 5.0
 _FIRST_COUNT: Final = 1e-2
-"""Weight of the standard normal that initialises a filter, and minimum variance of the filter (OpenAI's baselines)."""
+"""Weight of the standard normal with which a filter is initialised, and the filter's minimum variance
+(OpenAI's baselines)."""
 MEAN_GAIN: Final = 0.01
-"""Factor applied to the initial weights of the last layer of a policy's mean."""
+"""Factor applied to the initial weights in the last layer of the network for a policy's mean."""
 
 
 def initial_layer(
     stream: np.random.Generator, inputs: int, outputs: int, is_last: bool, *, scheme: str, output_gain: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Draw weights by ``scheme`` (``OnPolicyConfig.initial``), times ``output_gain`` in the last layer; zero biases."""
+    """Draw weights by ``scheme`` (``OnPolicyConfig.initial``), scaled by ``output_gain`` in the last layer, and zero
+    biases."""
     normals = stream.standard_normal((inputs, outputs))
     if scheme == "normc":
         weights = normals / np.sqrt(np.square(normals).sum(axis=0, keepdims=True))
@@ -56,7 +59,7 @@ def _orthogonal(normals: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 class Filter:
-    """Running mean and standard deviation of the observations of S trials, and standardisation with them."""
+    """Standardisation of S trials' observations by their running mean and standard deviation."""
 
     def __init__(self, trials: int, n: int) -> None:
         self.count: NDArray[np.float64] = np.full(trials, _FIRST_COUNT)
@@ -80,7 +83,7 @@ class Filter:
         self._update_moments()
 
     def __call__(self, observation: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Standardise observations (S, R, n), clipped at 5 standard deviations."""
+        """Standardise observations (S, R, n), and clip them to 5 standard deviations."""
         return np.clip((observation - self._mean) / self._std, -FILTER_CLIP, FILTER_CLIP)
 
     def of_trial(self, trial: int) -> InputFilter:
@@ -100,14 +103,14 @@ class Filter:
 
 
 class BatchStatistics(NamedTuple):
-    """Statistics of each experience in a batch, R = N / K for each of K actors."""
+    """Quantities derived from the experiences of a batch, of which each of K actors gathered R = N / K."""
 
     observation: NDArray[np.float32]
     """(S, K, R, n), raw."""
     drawn: NDArray[np.float32]
     """(S, K, R, m)"""
     log_pi: NDArray[np.float32]
-    """(S, K, R): ln pi(a|s) of the behaviour policy, infinite where another action was applied."""
+    """(S, K, R): ln pi(a|s) under the behaviour policy; infinite where a different action was applied."""
     advantage: NDArray[np.float32]
     """(S, K, R): standardised over all N, if so configured."""
     target: NDArray[np.float32]
@@ -166,11 +169,11 @@ class ActorCritic(TracedAlgorithm):
         self._mean_actions = self.forward(lambda tape, x, _: clip(self._mean(x), -1.0, 1.0), n, m)
         self._sampled_actions = self.forward(self._trace_sample, n, m, m)
         self._densities_and_values = self.forward(self._trace_density, n, 2, m)
-        """ln pi(a|s) and the value of states, from the actions sampled in them."""
+        """Program from states and the actions sampled in them to ln pi(a|s) and the states' values."""
         self._values = self.forward(lambda tape, x, _: self._value(x), n, 1)
 
     def _distribution(self, x: Array) -> tuple[Array, Array]:
-        """Mean (B, m) and standard deviation (1, m)."""
+        """Return the mean (B, m) and the standard deviation (1, m)."""
         return self._mean(x), exp(x.tape.read(self._log_std.fields[0]))
 
     def _trace_sample(self, tape: Tape, x: Array, noise: Array | None) -> Array:
@@ -183,7 +186,7 @@ class ActorCritic(TracedAlgorithm):
         return concatenate(log_density(drawn, *self._distribution(x)), self._value(x))
 
     def _inputs(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Network inputs for observations (S, R, n)."""
+        """Return the network inputs for observations (S, R, n)."""
         return self._filter(observation) if self._on_policy_config.filter else observation
 
     def policy(self, observation: NDArray[np.floating]) -> NDArray[np.floating]:
@@ -193,7 +196,8 @@ class ActorCritic(TracedAlgorithm):
         return self._sampled_actions(self._inputs(observation), noise).copy()
 
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
-        """Copy out one trial's mean network: weights (in, out) and bias (out,) per layer, tanh between them."""
+        """Copy out one trial's mean network: weights (in, out) and bias (out,) per layer, with tanh between the
+        layers."""
         return self._mean.layers(self.rows[trial])
 
     def actor_std(self, trial: int) -> NDArray[np.floating]:
@@ -210,7 +214,7 @@ class ActorCritic(TracedAlgorithm):
         return export_gaussian_policy(layers, std, contract, activation="Tanh", input_filter=self.actor_filter(trial))
 
     def _compute_statistics(self, batch: PolicyBatch) -> BatchStatistics:
-        """Return the statistics of a batch under the current policies; raises ValueError if its size is wrong."""
+        """Compute the statistics of a batch under the current policies; raise ValueError if its size is wrong."""
         config, (S, K, T) = self._on_policy_config, batch.reward.shape
         expected_shape = self.trials, config.actors, config.steps // config.actors
         if batch.reward.shape != expected_shape:

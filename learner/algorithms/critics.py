@@ -54,7 +54,7 @@ class Critics:
         return [adam(state, net.group, self._config) for net in self._nets]
 
     def draw(self, row: NDArray[np.floating], stream: np.random.Generator) -> None:
-        """Draw the networks of one trial; the targets are copies."""
+        """Draw one trial's critics; their targets start as copies."""
         for net in self._nets:
             net.draw(row, stream, fan_in_uniform)
         for target, net in zip(self._targets, self._nets, strict=False):
@@ -62,19 +62,19 @@ class Critics:
 
     @property
     def fields(self) -> dict[str, tuple[int, int]]:
-        """Shapes of the fields that ``draw_fields`` returns for the record of an update."""
+        """Shapes of the fields that ``draw_fields`` returns for an update's record."""
         exclusion = {"excluded": (1, self._options.critics)} if self._n_drawn_targets else {}
         return exclusion | ({"dropout": (1, 1)} if self._options.dropout else {})
 
     @property
     def n_uniforms(self) -> int:
-        """Number of random numbers per update."""
+        """Number of uniform random numbers per update."""
         return sum(cols for _, cols in self.fields.values())
 
     def draw_fields(self, numbers: NDArray[np.floating]) -> dict[str, NDArray[np.floating]]:
         """Derive the fields of updates from uniform numbers in [0, 1) (..., n_uniforms).
 
-        Dropout is recorded as a seed: masks would take ten times as much space in a record as the experiences.
+        Dropout is recorded as a seed, because masks would take ten times as much space in a record as the experiences.
         """
         fields = {}
         if self._n_drawn_targets:
@@ -89,7 +89,7 @@ class Critics:
         return CriticRandomness(dropout, fields.get("excluded"))
 
     def values(self, pair: Array, next_pair: Array, randomness: CriticRandomness) -> tuple[list[Array], Array]:
-        """Values (B, 1) of each critic at pairs (B, n + m), and the smallest target value at the next pairs."""
+        """Return each critic's values (B, 1) at pairs (B, n + m), and the smallest target value at the next pairs."""
         if self._targets:
             next_values = [q.train(next_pair, randomness.dropout) for q in self._targets]
             values = [q.train(pair, randomness.dropout) for q in self._nets]
@@ -103,7 +103,7 @@ class Critics:
         return values, reduce(minimum, next_values)
 
     def actor_value(self, pair: Array, randomness: CriticRandomness) -> Array:
-        """Value (B, 1) that the actor maximises."""
+        """Return the value (B, 1) that the actor maximises."""
         normalises_batch = self._options.normalization == "batch"
         values = [q(pair) if normalises_batch else q.train(pair, randomness.dropout) for q in self._nets]
         if self._options.actor_value == "minimum":
@@ -117,16 +117,17 @@ class Critics:
 
 
 def adam(state: Layout, group: Group, config: SacConfig) -> Adam:
-    """Add the optimiser of a group."""
+    """Add an optimiser for a group of parameters."""
     return Adam(state, group, lr=config.lr, betas=(config.resolved_options.beta1, 0.999))
 
 
 def total(values: Sequence[Array]) -> Array:
-    """Sum of arrays of the same shape."""
+    """Return the sum of arrays of the same shape."""
     return reduce(lambda a, b: a + b, values)
 
 
 def exclusion_offsets(numbers: NDArray[np.floating], subset: int) -> NDArray[np.floating]:
-    """Offsets that exclude all but ``subset`` of N critics, from uniform numbers in [0, 1) (..., N): infinite or 0."""
+    """Return offsets, infinite or 0, that exclude all but ``subset`` of N critics, chosen by uniform numbers in [0, 1)
+    (..., N)."""
     rank = numbers.argsort(axis=-1).argsort(axis=-1)
     return np.where(rank < subset, 0.0, np.inf)

@@ -1,8 +1,8 @@
 """DDPG (Lillicrap et al. 2016), as in de Bruin et al. 2018 (§3.2).
 
 The paper does not state the order of the two gradients.  Both are taken at the same parameters and applied together, as
-in OpenAI's baselines (which the paper uses for its RoboSchool experiments), rather than the critic's first, as in
-Lillicrap's Algorithm 1.
+in OpenAI's baselines (which the paper uses for its RoboSchool experiments), rather than one after the other with the
+critic's first, as in Lillicrap's Algorithm 1.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Ddpg(TracedAlgorithm):
         return Signals(self._records.get("td"), target=self._records.get("target"))
 
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
-        """Copy out one trial's actor: weights (in, out) and bias (out,) per layer."""
+        """Copy out one trial's actor: weights (in, out) and bias (out,) of each layer."""
         return self._actor.layers(self.rows[trial])
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:

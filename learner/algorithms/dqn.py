@@ -1,8 +1,8 @@
 """DQN (Mnih et al. 2015), as de Bruin et al. 2018 compare it with DDPG (§6.3, App. B).
 
 One action dimension is discretised into levels uniform on [-1, 1].  The memory stores action values, as for DDPG, and
-an applied action is treated as the nearest level.  The loss is the squared TD error (eq. 5): Mnih et al. clip it; de
-Bruin et al. do not mention clipping.
+an applied action is treated as the nearest level.  The loss is the squared TD error (eq. 5).  Mnih et al. clip the
+error; de Bruin et al. do not mention clipping.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Dqn(TracedAlgorithm):
         *,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        """Initialise one trial from each of ``streams``; supports one action dimension."""
+        """Initialise one trial from each of ``streams``; only one action dimension is supported."""
         state, sizes, B = Layout(), NETWORK_SIZES[config.network].critic, config.batch
         self._network, self._target = (
             Mlp(state, name, (n_observations, *sizes, config.levels)) for name in ("network", "target_network")
@@ -116,7 +116,8 @@ class Dqn(TracedAlgorithm):
         return Signals(records.get("td"), target=records.get("target"))
 
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
-        """Copy out one trial's network, whose outputs are the values of the levels: weights (in, out), bias (out,)."""
+        """Copy out one trial's network, whose outputs are the values of the levels: weights (in, out) and bias (out,)
+        per layer."""
         return self._network.layers(self.rows[trial])
 
     def policy_graph(self, trial: int, contract: PolicyContract) -> bytes:

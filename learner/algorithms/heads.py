@@ -20,7 +20,8 @@ def quadratic_outputs(m: int) -> int:
 
 
 def lower_triangle(outputs: Array, m: int) -> list[list[Array]]:
-    """Rows of L up to the diagonal, entries (B, 1), softplus on the diagonal; ``outputs`` lists them row by row."""
+    """Return the rows of L up to the diagonal, as entries (B, 1) with softplus on the diagonal; ``outputs`` lists the
+    entries row by row."""
 
     def entry(i: int, j: int) -> Array:
         column = quadratic_outputs(i) + j
@@ -31,7 +32,7 @@ def lower_triangle(outputs: Array, m: int) -> list[list[Array]]:
 
 
 def quadratic(action: Array, mean: Array, outputs: Array) -> Array:
-    """f_Q = -(a - m)' L L' (a - m) / 2 (eq. 18)."""
+    """Return f_Q = -(a - m)' L L' (a - m) / 2 (eq. 18)."""
     m = action.shape[1]
     triangle, deviation = lower_triangle(outputs, m), action - mean
     columns = (reduce(add, (deviation.columns(i, i + 1) * triangle[i][j] for i in range(j, m))) for j in range(m))
@@ -39,19 +40,21 @@ def quadratic(action: Array, mean: Array, outputs: Array) -> Array:
 
 
 def expected_quadratic(std: Array, outputs: Array) -> Array:
-    """E f_Q under N(mean, std^2): -Tr(L L' Sigma) / 2; eq. 19 lacks the factor."""
+    """Return E f_Q under N(mean, std^2), which is -Tr(L L' Sigma) / 2; eq. 19 lacks the factor -1/2."""
     triangle = lower_triangle(outputs, std.shape[1])
     terms = (square(entry * std.columns(i, i + 1)) for i, row in enumerate(triangle) for entry in row)
     return reduce(add, terms) * -0.5
 
 
 def gaussian_outputs(m: int) -> int:
-    """Return the output count of an asymmetric Gaussian in ``m`` actions: its height, and two widths per action."""
+    """Return the number of outputs for an asymmetric Gaussian in ``m`` actions: its height, and two widths per
+    action."""
     return 1 + 2 * m
 
 
 def gaussian(action: Array, mean: Array, outputs: Array) -> Array:
-    """f_G = K exp(-sum (a - m)_+^2 / (2 L+) - sum (a - m)_-^2 / (2 L-)) (eq. 20); K, L+ and L- > 0 by softplus."""
+    """Return f_G = K exp(-sum (a - m)_+^2 / (2 L+) - sum (a - m)_-^2 / (2 L-)) (eq. 20), where softplus makes K, L+ and
+    L- positive."""
     height, upper_width, lower_width = _gaussian_parts(outputs, action.shape[1])
     deviation = action - mean
     exponent = (
@@ -62,7 +65,7 @@ def gaussian(action: Array, mean: Array, outputs: Array) -> Array:
 
 
 def expected_gaussian(std: Array, outputs: Array) -> Array:
-    """E f_G under N(mean, std^2) (eq. 22)."""
+    """Return E f_G under N(mean, std^2) (eq. 22)."""
     m = std.shape[1]
     height, upper_width, lower_width = _gaussian_parts(outputs, m)
     variance = square(std)
@@ -84,14 +87,14 @@ class AdvantageHead(NamedTuple):
     """Parametrisation of the advantage, up to its mean under the policy."""
 
     value: Callable[[Array, Array, Array], Array]
-    """Advantage as a function of action, mean and outputs."""
+    """Function from action, mean and outputs to the advantage."""
     expected: Callable[[Array, Array], Array]
-    """Expected advantage as a function of standard deviation and outputs."""
+    """Function from standard deviation and outputs to the expected advantage."""
     outputs: Callable[[int], int]
-    """Number of outputs as a function of the number of actions."""
+    """Function from the number of actions to the number of outputs."""
 
     def advantage(self, action: Array, mean: Array, std: Array, outputs: Array) -> Array:
-        """A(s, a) = f - E f, which has mean 0 under the policy."""
+        """Return A(s, a) = f - E f, which has mean 0 under the policy."""
         return self.value(action, mean, outputs) - self.expected(std, outputs)
 
 

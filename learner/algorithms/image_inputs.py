@@ -1,4 +1,4 @@
-"""Network inputs computed from observations; for images, these hold pixels on a rig and frame numbers in trials."""
+"""Network inputs computed from observations, which for images hold pixels on a rig and frame numbers in trials."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class Inputs:
     """Function from observations (..., n_observations) to network inputs (..., width).
 
     Vectors are passed on unchanged.  For images, observations are either packed pixels (``onrig.runtime.images``), with
-    the channels in the order of the observations, or frame numbers, read by the function set with ``bind_frames``.
+    the channels in the order of the observations, or numbers of frames, which are read by the function set with
+    ``bind_frames``.
     """
 
     def __init__(self, image: Image | None, n_observations: int, dtype: DTypeLike) -> None:
@@ -48,8 +49,10 @@ class Inputs:
         return image_inputs(unpack_normalised_images(observation, math.prod(self._image.size)), self._dtype)
 
     def update(self, batches: Minibatches, update: Callable[[Minibatches], Signals]) -> Signals:
-        """Call ``update`` with the network inputs for all observations; for images, one minibatch at a time, because
-        32 experiences of four frames of 84 by 84 pixels take 7 MB."""
+        """Call ``update`` with the network inputs for all observations.
+
+        Images are passed one minibatch at a time, because 32 experiences with four frames of 84 by 84 pixels take 7 MB.
+        """
         if self._image is None:
             return update(batches)
         signals = [update(self._read_minibatch(batches, k)) for k in range(len(batches.reward))]

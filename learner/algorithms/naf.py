@@ -1,6 +1,6 @@
 """NAF (Gu et al. 2016) under ReF-ER, as in Novati and Koumoutsakos 2019 (App. A).
 
-One network outputs the value V, the unbounded mean m of the policy, and a lower triangular matrix L with positive
+One network outputs the value V, the policy's unbounded mean m, and a lower triangular matrix L with a positive
 diagonal: Q(s, a) = V - (a - m)' L L' (a - m) / 2.
 """
 
@@ -76,9 +76,8 @@ class Naf(ReferMinibatchAlgorithm):
 
     def _pack(self, batches: Minibatches) -> None:
         super()._pack(batches)
-        # Q is a function of the sampled action, which the environment clips: with the clipped action as its argument,
-        # V(s) could never reach the return for a mean beyond the limits.  If another action was applied, that one is
-        # used.
+        # Q takes the sampled action, before the environment clips it: with the clipped action, V(s) could never reach
+        # the return for a mean beyond the limits.  If a different action was applied, Q takes that action.
         behaviour = batches.behaviour
         assert behaviour is not None
         action = np.where(behaviour.overridden[..., None], batches.action, behaviour.drawn)

@@ -1,6 +1,6 @@
-"""Common interface of the algorithms that learn from batches of experiences of their current policies.
+"""Common interface of the algorithms that learn from batches of experiences under their current policies.
 
-The owner of the policies gathers a complete batch, N experiences under one policy.  The algorithm itself keeps the
+The owner of the policies gathers a complete batch of N experiences under one policy.  The algorithm itself keeps the
 quantities that it derives from a batch: advantages, target values, densities.
 """
 
@@ -22,7 +22,7 @@ HeartbeatCallback = Callable[[], object]
 
 
 def ignore_heartbeat() -> None:
-    """Ignore progress."""
+    """Do nothing."""
 
 
 class PolicyBatch(NamedTuple):
@@ -41,10 +41,10 @@ class PolicyBatch(NamedTuple):
     truncated: NDArray[np.bool_]
     """(S, K, T): whether the chain ends here without a terminal state."""
     overridden: NDArray[np.bool_]
-    """(S, K, T): whether the applied action is not the policy's.  The experience's importance ratio is then 0, so
-    policies learn nothing from it; values and advantages still use it."""
+    """(S, K, T): whether the applied action is not the policy's.  The experience's importance ratio is then 0, so that
+    policies learn nothing from it, but values and advantages still use it."""
     log_pi: NDArray[np.floating] | None = None
-    """(S, K, T): recorded ln pi(a|s) of the behaviour policy; None to use that of the current policies."""
+    """(S, K, T): recorded ln pi(a|s) under the behaviour policy; None to compute it under the current policies."""
 
 
 @runtime_checkable
@@ -60,7 +60,7 @@ class OnPolicy(Protocol):
         ...
 
     def draw(self, observation: NDArray[np.floating], noise: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Sample actions with N(0, 1) ``noise`` (S, E, m); returns (S, E, m), not clipped."""
+        """Sample unclipped actions (S, E, m) with N(0, 1) ``noise`` (S, E, m)."""
         ...
 
     def learn(
@@ -68,8 +68,8 @@ class OnPolicy(Protocol):
     ) -> None:
         """Learn from a batch of the current policies.
 
-        ``remaining_fraction``: fraction of the run remaining when the batch began.  Calls ``heartbeat`` after every
-        epoch.  Raises ValueError if the batch has the wrong size.
+        ``remaining_fraction``: fraction of the run that remained when the batch began.  ``heartbeat`` is called after
+        every epoch.  Raises ValueError if the batch has the wrong size.
         """
         ...
 
@@ -78,7 +78,7 @@ class OnPolicy(Protocol):
         ...
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state from ``state()``, bit for bit; raises KeyError or ValueError if it does not fit."""
+        """Restore a state from ``state()``, bit for bit; raise KeyError or ValueError if it does not fit."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""PPO with the clipped objective (Schulman et al. 2017), and with replay, PPO-ER (Han and Sung 2017)."""
+"""PPO with the clipped objective (Schulman et al. 2017), and PPO-ER, its variant with replay (Han and Sung 2017)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from onrig.learner.tape.trace import Tape
 
 
 class Experiences(NamedTuple):
-    """Experiences with their statistics: R for each of S trials, or M for each trial in each of k minibatches."""
+    """Experiences with their statistics: R for each of S trials, or M for each trial in every one of k minibatches."""
 
     observation: NDArray[Any]
     """(S, R, n) or (k, S, M, n): network inputs."""
@@ -125,7 +125,7 @@ class Ppo(ActorCritic):
         return minibatches
 
     def _draw_slots(self, stream: np.random.Generator, size: int) -> NDArray[np.int64]:
-        """Return the slots of one trial's minibatches in an epoch, (size / M, M)."""
+        """Draw the slots of one trial's minibatches in an epoch, (size / M, M)."""
         config = self.config
         if config.draw == "permutation":
             return stream.permutation(size).reshape(-1, config.batch)
@@ -134,7 +134,7 @@ class Ppo(ActorCritic):
         return (actor_slots + size // K * np.arange(K)[:, None]).reshape(-1, config.batch)
 
     def state(self) -> State:
-        """Return a copy of everything needed to resume training, batch statistics included."""
+        """Return a copy of everything needed to resume training, including batch statistics."""
         statistics = {
             f"replayed_{name}": np.stack([getattr(batch, name) for batch in self._replayed_batches])
             for name in BatchStatistics._fields

@@ -2,8 +2,8 @@
 
 It combines return distributions on fixed atoms, dueling streams, double selection, n-step returns, and exploration by
 noisy layers; the sampler adds prioritised replay (``PropPER`` on the loss).  All convolutions and hidden layers except
-the last are shared and noise-free; the last one and the outputs form two noisy streams, for the value and for the
-advantages.
+the last are shared and noise-free; the last hidden layer and the outputs form two noisy streams, one for the value and
+one for the advantages.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Rainbow(TracedAlgorithm):
         *,
         dtype: DTypeLike = np.float32,
     ) -> None:
-        """Initialise one trial from each of ``streams``, first the network, then update noise; supports one action
-        dimension.
+        """Initialise one trial from each of ``streams``, in the order network, update noise; only one action dimension
+        is supported.
 
         Raises ValueError if ``n_observations`` does not match the configured images.
         """
@@ -71,12 +71,12 @@ class Rainbow(TracedAlgorithm):
         self._shared_sizes = [
             LayerSize(*pair) for pair in (*filters, *itertools.pairwise((last_width, *shared_widths)))
         ]
-        """Sizes of the filters of the convolutions, and of the other shared layers."""
+        """Sizes of the convolutions' filters, followed by those of the other shared layers."""
         last_width = (last_width, *shared_widths)[-1]
         self._noisy_sizes = [
             LayerSize(*pair) for out in (atoms, levels * atoms) for pair in ((last_width, hidden), (hidden, out))
         ]
-        """Hidden layer and outputs for the value, then for the advantages."""
+        """Sizes of the hidden layer and of the outputs, first for the value, then for the advantages."""
         self._network, self._target = (state.group(name, self._shapes()) for name in ("network", "target_network"))
         self._z, self._level_numbers = state.add("atoms", 1, atoms), state.add("levels", 1, levels)
         self._adam = Adam(state, self._network, lr=config.lr, eps=config.adam_eps)
@@ -104,7 +104,7 @@ class Rainbow(TracedAlgorithm):
         self._run = self.bind_update(tape)
 
     def _shapes(self) -> dict[str, tuple[int, int]]:
-        """Return the fields of a network: shared layers, then the noisy ones with their noise scales."""
+        """Return the shapes of a network's fields: the shared layers, then the noisy layers with their noise scales."""
         shapes: dict[str, tuple[int, int]] = {}
         for i, layer in enumerate(self._shared_sizes):
             shapes |= {f"weight{i}": layer, f"bias{i}": (1, layer.outputs)}
@@ -122,7 +122,8 @@ class Rainbow(TracedAlgorithm):
                 row[field.slice] = scale if field.name.endswith("_scale") else values.reshape(-1)
 
     def _logits(self, network: Group, x: Array, factors: Array | None) -> Array:
-        """Logits (B, levels * atoms), level by level, under noise with ``factors`` (1 or B, noise_width), if any."""
+        """Return the logits (B, levels * atoms), level by level, under noise with ``factors`` (1 or B, noise_width) if
+        given."""
         value, advantages = self._dueling_outputs(network, x, factors)
         offset = value - self._mean_of_levels(advantages)
         return advantages + offset.tile(self.config.levels)
@@ -168,7 +169,8 @@ class Rainbow(TracedAlgorithm):
         return (self._distributions(logits) * z).row_sums().reshape(logits.shape[0], self.config.levels)
 
     def _pick_level(self, distributions: Array, level_mask: Array) -> Array:
-        """Select one level per row, marked by 1 in ``level_mask`` (B, levels): (B, levels * atoms) to (B, atoms)."""
+        """Select the level that is marked by 1 in each row of ``level_mask`` (B, levels): (B, levels * atoms) to
+        (B, atoms)."""
         (B, _), levels, atoms = distributions.shape, self.config.levels, self.config.atoms
         masked_distributions = distributions.reshape(B * levels, atoms) * level_mask.reshape(B * levels, 1)
         return masked_distributions.reshape(B, levels * atoms).fold(atoms)
@@ -215,10 +217,10 @@ class Rainbow(TracedAlgorithm):
         return actions
 
     def update(self, batches: Minibatches) -> Signals:
-        """Train on K minibatches in turn; raises ValueError if their shape differs.
+        """Train on K minibatches in turn; raise ValueError if their shape does not fit.
 
-        The loss, which is the cross entropy, ranks experiences; Rainbow's priority is its square root (an exponent of
-        0.5).
+        Experiences are ranked by their loss, the cross entropy; Rainbow's priority is its square root
+        (an exponent of 0.5).
         """
         return self._inputs.update(batches, self._update_networks)
 

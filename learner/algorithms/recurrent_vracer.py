@@ -1,10 +1,10 @@
 """V-RACER with LSTM cells in place of hidden layers, for policies with memory (Novati and Koumoutsakos 2019, §5.4).
 
-The update of a drawn experience includes the preceding steps of its episode, as far as they are stored and within the
-window.  The window starts from the hidden state before its first step.  That state is computed when the
-experience is new, along its episode and with the current network, and is stored in the notes (Kapturowski et al. 2019,
-stored state).  While acting, the hidden state is carried from the start of the episode.  With windows that start from
-zero, as in the paper, the learned policies would differ from the acting ones (docs/methods.md).
+The update for a drawn experience runs through the preceding steps of its episode that are stored and within the window.
+The window starts from the hidden state before its first step.  That state is computed when the step's experience is
+new, along its episode and with the current network, and is stored in the notes (Kapturowski et al. 2019, stored state).
+While acting, the hidden state is carried over from the start of the episode.  If windows started from zero, as in the
+paper, the policies that learn would differ from those that act (docs/methods.md).
 """
 
 from __future__ import annotations
@@ -116,9 +116,10 @@ class RecurrentVracer(Vracer):
     def recurrent_distribution(
         self, observation: NDArray[np.floating], hidden: NDArray[np.float32]
     ) -> tuple[NDArray[np.floating], NDArray[np.floating], NDArray[np.float32]]:
-        """Mean and standard deviation (S, E, m) at observations (S, E, n), and the hidden states (S, E, h) after them.
+        """Return the mean and standard deviation (S, E, m) at observations (S, E, n), and the hidden states (S, E, h)
+        after them.
 
-        ``hidden``: the states after the previous step, 0 at the start of an episode.
+        ``hidden``: hidden states after the previous step; 0 at the start of an episode.
         """
         outputs, m = self._act_step(np.concatenate((observation, hidden), axis=-1)).copy(), self._m
         return outputs[..., :m], outputs[..., m : 2 * m], outputs[..., 2 * m :]
@@ -138,7 +139,8 @@ class RecurrentVracer(Vracer):
             pending_slots = [slots[(slots >= 0) & ~self._is_evaluated[s, slots]] for s, slots in enumerate(successors)]
 
     def _carry_hidden(self, experiences: Minibatches) -> Values:
-        """Hidden states (S, B, h) before experiences (S, B), from those before the preceding steps."""
+        """Compute the hidden states (S, B, h) before experiences (S, B) from the hidden states before the preceding
+        steps."""
         window = _window_of(experiences)
         slots, observation, is_present = window.slots[..., 1], window.observation[..., 1, :], window.is_present[..., 1]
         hidden = self._previous_hidden[np.arange(self.trials)[:, None], slots]

@@ -1,11 +1,11 @@
 """ReF-ER: remember and forget experience replay (Novati and Koumoutsakos 2019, §3), for any policy with a density.
 
 Rule 1: an experience is *far* if the importance ratio rho of its action is outside (1/c, c); the gradient of the
-algorithm's own loss excludes it.  Rule 2: this gradient is mixed with that of the KL divergence between the behaviour
-policy and the current one.  The coefficient beta keeps the share of far experiences in the memory at D.  c and the step
-size are annealed.
+algorithm's own loss excludes far experiences.  Rule 2: this gradient is mixed with the gradient of the KL divergence
+between the behaviour policy and the current one.  The coefficient beta is adapted to keep the share of far experiences
+in the memory at D. c and the step size are annealed.
 
-The ratio uses the action that the policy sampled; the shield is part of the environment.
+The ratio is that of the action that the policy sampled, since the shield counts as part of the environment.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from onrig.learner.tape.densities import importance_ratio, kl_divergence, log_de
 from onrig.learner.tape.elementary import greater
 
 RECLASSIFY_EVERY: Final = 1000
-"""Number of updates after which all stored experiences are re-evaluated, because c shrinks."""
+"""Number of updates after which all stored experiences are classified again, because c shrinks."""
 _MAX_UNMASKED_RATIO: Final = 1e3
-"""Maximum ratio if rule 1 does not bound it (§5.3)."""
+"""Maximum importance ratio if rule 1 does not bound it (§5.3)."""
 
 
 Index = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -50,7 +50,7 @@ class PolicyDistance(NamedTuple):
 
 
 def policy_distance(settings: ReferSettings, sample: BehaviourSample, mean: Array, std: Array) -> PolicyDistance:
-    """Compare the behaviour policies with the current one."""
+    """Compute the distance of the current policy from the behaviour policies."""
     max_ratio = math.inf if settings.uses_rule_1 else _MAX_UNMASKED_RATIO
     log_densities = log_density(sample.drawn, mean, std), log_density(sample.drawn, sample.mean, sample.std)
     behaviour_policy, current_policy = (sample.mean, sample.std), (mean, std)
@@ -71,7 +71,7 @@ class Rules(NamedTuple):
     """Factor applied to the step size."""
 
     def near_mask(self, rho: Array) -> Array:
-        """Factor of an algorithm's own loss: 0 where rule 1 excludes an experience, else 1."""
+        """Return the factor of an algorithm's own loss: 0 where rule 1 excludes an experience, else 1."""
         return greater(rho, self.min_ratio) * greater(self.max_ratio, rho)
 
     def mix(self, loss: Array, distance: PolicyDistance) -> Array:
@@ -87,7 +87,7 @@ class Refer:
         self.updates = 0
         self._notes: Final = notes
         self.rho: Final = notes.add_column("rho", 1.0)
-        """(S, capacity): ratio at the last replay."""
+        """(S, capacity): importance ratio at the last replay."""
         self.far: Final = notes.add_column("far", False, np.bool_)
         self.kl: Final = notes.add_column("kl", 0.0)
         self._beta_step: Final = 0.1 * batch / notes.capacity
@@ -106,7 +106,7 @@ class Refer:
 
     @property
     def rules(self) -> NDArray[np.float64]:
-        """Return ``Rules`` for the next update, (S, 4)."""
+        """Values of ``Rules`` for the next update, (S, 4)."""
         rules = np.empty((len(self.beta), 4))
         rules[:, 0], rules[:, 3] = self.beta, self.annealing
         rules[:, 1:3] = (
@@ -117,9 +117,10 @@ class Refer:
     def classify(
         self, slots: NDArray[np.int64], rho: NDArray[np.floating], kl: NDArray[np.floating]
     ) -> NDArray[np.bool_]:
-        """Classify replayed experiences (S, B), adapt beta to the previous share of far ones, and count the update.
+        """Classify replayed experiences (S, B), adapt beta to the share of far experiences before them, and count the
+        update.
 
-        Returns which experiences are far.
+        Return which experiences are far.
         """
         far_fraction = self.far_fraction if self.settings.uses_rule_2 else 0.0
         far = self.record((np.arange(len(slots))[:, None], slots), rho, kl)
@@ -131,13 +132,13 @@ class Refer:
         return far
 
     def record(self, index: Index, rho: NDArray[np.floating], kl: NDArray[np.floating]) -> NDArray[np.bool_]:
-        """Record ratios and divergences of replayed experiences; returns which are far."""
+        """Record the ratios and divergences of replayed experiences, and return which of them are far."""
         far = self._is_far(rho)
         self.rho[index], self.far[index], self.kl[index] = rho, far, kl
         return far
 
     def count_update(self) -> None:
-        """Count an update; c may shrink after it."""
+        """Count an update, and classify all experiences again at intervals, because c shrinks."""
         self.updates += 1
         if self.updates % RECLASSIFY_EVERY == 0:
             self.far[:] = self._is_far(self.rho)
@@ -156,7 +157,7 @@ class Refer:
 
     @property
     def mean_kl(self) -> NDArray[np.float64]:
-        """(S,): mean KL divergence over the stored experiences, each at its last replay."""
+        """(S,): mean over the stored experiences of the KL divergence at their last replay."""
         return np.asarray(self.kl.sum(axis=1, dtype=np.float64) / np.maximum(self._notes.stored, 1))
 
     def state(self) -> dict[str, NDArray[np.generic]]:

@@ -1,7 +1,7 @@
 """Common base of the algorithms of Novati and Koumoutsakos 2019: Gaussian policies, softsign units, ReF-ER.
 
 If ``refer.standardise`` is set (App. B), states are standardised once, before the first update, and rewards are divided
-by their root mean square every 1000 updates; this replaces ``reward_scale``.
+by their root mean square, which is recomputed every 1000 updates and replaces ``reward_scale``.
 """
 
 from __future__ import annotations
@@ -29,22 +29,23 @@ from onrig.runtime.policy.contract import GAUSSIAN, PolicyContract
 RESCALE_EVERY: Final = 1000
 """Number of updates between two rescalings of rewards."""
 MIN_STD: Final = 1e-3
-"""Lower bound on the behaviour policy's standard deviation in updates: a deviation of 0, recorded while exploration is
-suppressed, would make every other policy infinitely distant."""
+"""Lower bound on the behaviour policy's standard deviation in updates: a deviation of 0, which is recorded while
+exploration is suppressed, would make every other policy infinitely distant."""
 _GATHER_CHUNK_SIZE: Final = 1024
-"""Number of experiences per gather call for memory statistics."""
+"""Number of experiences gathered per call to compute the memory's statistics."""
 
 
 def initial_layer(
     stream: np.random.Generator, inputs: int, outputs: int, is_last: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Draw a layer (App. A): Glorot-uniform hidden layers, U(+-0.1 / sqrt(inputs)) output layer, no biases."""
+    """Draw a layer (App. A) with zero biases: Glorot-uniform if hidden, U(+-0.1 / sqrt(inputs)) if it is the last."""
     bound = 0.1 / inputs**0.5 if is_last else (6.0 / (inputs + outputs)) ** 0.5
     return stream.uniform(-bound, bound, (inputs, outputs)), np.zeros(outputs)
 
 
 def common_std(state: Layout, m: int, name: str = "std") -> Group:
-    """Lay out the standard deviation of m actions, the same in all states and stored as the input of a softplus."""
+    """Lay out the standard deviation of m actions, which is the same in all states and stored as the input of a
+    softplus."""
     return state.group(name, {"output": (1, m)})
 
 
@@ -54,7 +55,7 @@ def inverse_softplus(std: float) -> float:
 
 
 class ReferAlgorithm(TracedAlgorithm, ABC):
-    """Base of Gaussian policies of S trials under ReF-ER; a subclass adds networks and losses."""
+    """Base class for Gaussian policies of S trials under ReF-ER; a subclass adds networks and losses."""
 
     behaviour: Final = GAUSSIAN
     discrete: Final = None
@@ -86,19 +87,19 @@ class ReferAlgorithm(TracedAlgorithm, ABC):
 
     @abstractmethod
     def _current_policy(self, x: Array) -> tuple[Array, Array]:
-        """Mean (rows, m) and standard deviation, (rows, m) or (1, m), at standardised states."""
+        """Return the mean (rows, m) and the standard deviation, (rows, m) or (1, m), at standardised states."""
 
     @abstractmethod
     def _step(self, batches: Minibatches, k: int, refer: Refer) -> Sequence[Values]:
         """Take one step on the k-th packed minibatch.
 
-        Returns TD errors before the step, targets, which experiences are far, and the KL divergence from the behaviour
-        policies, (S, B) each.
+        Return the TD errors before the step, the targets, which experiences are far, and the KL divergences from the
+        behaviour policies, (S, B) each.
         """
 
     @abstractmethod
     def _pack(self, batches: Minibatches) -> None:
-        """Write minibatches into records; raises ValueError if their shape differs."""
+        """Write minibatches into records; raise ValueError if their shape does not fit."""
 
     @abstractmethod
     def _mean_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
@@ -134,7 +135,8 @@ class ReferAlgorithm(TracedAlgorithm, ABC):
         return np.asarray(np.clip(self.distribution(observation)[0], -1.0, 1.0))
 
     def update(self, batches: Minibatches) -> Signals:
-        """Train on K minibatches in turn; raises ValueError without slots or behaviour, or if their shape differs."""
+        """Train on K minibatches in turn; raise ValueError if they lack slots or behaviour policies, or their shape
+        does not fit."""
         if batches.behaviour is None or batches.slots is None:
             raise ValueError("expected minibatches with their behaviour policies and slots")
         check_shapes(batches, self.trials, self._config.batch, self._n, self._m)
@@ -173,8 +175,8 @@ class ReferAlgorithm(TracedAlgorithm, ABC):
             self._reward_scale[trial] = 1.0 / scale if scale > 0.0 else 1.0
 
     def actor_layers(self, trial: int) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
-        """Copy out one trial's mean network, before the tanh if ``has_bounded_mean``: weights (in, out) and bias (out,)
-        per layer, softsign between them, standardisation included."""
+        """Copy out one trial's mean network, up to the tanh if ``has_bounded_mean``: weights (in, out) and bias (out,)
+        per layer, with softsign between the layers and the standardisation merged into the first one."""
         (weight, bias), *rest_layers = self._mean_layers(trial)
         centre, std = (field[trial, 0].astype(np.float64) for field in (self._centre, self._observation_std))
         scaled_weight = weight.astype(np.float64)
@@ -203,7 +205,7 @@ _OUTPUTS: Final = ("td", "target", "rho", "kl")
 
 
 class ReferMinibatchAlgorithm(ReferAlgorithm):
-    """Base of algorithms that learn from the drawn experiences, each classified by ReF-ER."""
+    """Base class for algorithms that learn from the drawn experiences, each of which ReF-ER classifies."""
 
     def _trace(self, **extra_fields: tuple[int, int]) -> None:
         """Trace ``_update``; ``extra_fields`` adds fields to the record."""
@@ -222,7 +224,7 @@ class ReferMinibatchAlgorithm(ReferAlgorithm):
 
     @abstractmethod
     def _update(self, tape: Tape, rules: Rules, **fields: Array) -> dict[str, Array]:
-        """Trace an update on scaled rewards; returns its outputs, (B, 1) each."""
+        """Trace an update on scaled rewards, and return its outputs, (B, 1) each."""
 
     def _policy_distance(self, mean: Array, std: Array, **fields: Array) -> PolicyDistance:
         sample = BehaviourSample(fields["drawn"], fields["acted_mean"], fields["acted_std"])

@@ -1,8 +1,8 @@
 """DDPG under ReF-ER (Novati and Koumoutsakos 2019, Alg. 4): the exploration noise, a Gaussian of fixed width, gives
 the policy a density.
 
-The critic learns from near experiences only, without the factor beta; the actor's gradient is the mixture.  Both
-gradients are taken at the same parameters.
+The critic learns only from near experiences, without the factor beta; the actor follows the mixed gradient of rule 2.
+Both gradients are taken at the same parameters.
 """
 
 from __future__ import annotations

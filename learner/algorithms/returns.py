@@ -24,11 +24,11 @@ def retrace(
     gamma: float,
     advantage: Column | None = None,
 ) -> NDArray[np.float64]:
-    """Q^ret_t = r_{t+1} + gamma V^tbc_{t+1} of the experiences in the slots of one memory, (n,) each.
+    """Compute Q^ret_t = r_{t+1} + gamma V^tbc_{t+1} for the experiences in one memory's slots; all columns are (n,).
 
     V^tbc_t = V_t + min(1, rho_t) (Q^ret_t - V_t - A_t) (Novati and Koumoutsakos 2019, eq. 8, App. E); without
-    ``advantage`` A is 0.  After the last experience of a chain V^tbc is ``end_value``: 0 where the task terminated.
-    ``next_slot``: slot of the next experience of the episode, -1 if none follows.
+    ``advantage``, A is 0.  After the last experience of a chain, V^tbc is ``end_value``, which must be 0 where the task
+    terminated.  ``next_slot``: slot of the episode's next experience, -1 if none follows.
     """
     action_advantage = np.zeros(len(value)) if advantage is None else advantage
     reward, value, trace, action_advantage, end_value = (
@@ -83,10 +83,10 @@ def _native() -> Callable[..., None] | None:
 def generalised_advantages(
     error: Column, is_end: NDArray[np.bool_], gamma: float, gae_lambda: float
 ) -> NDArray[np.float64]:
-    """A_t = sum_l (gamma lambda)^l delta_{t+l}, (..., T), to the end of the episode or of the T steps.
+    """Compute A_t = sum_l (gamma lambda)^l delta_{t+l}, (..., T), up to the end of the episode or of the T steps.
 
     ``error`` holds delta_t = r_{t+1} + gamma V(s_{t+1}) - V(s_t), without V(s_{t+1}) where the task terminated;
-    ``is_end`` marks the ends of episodes, by termination or truncation (generalised advantage estimation).
+    ``is_end`` marks the ends of episodes, by termination or truncation.  This is generalised advantage estimation.
     """
     advantage = np.array(error, np.float64)
     factor = np.where(is_end, 0.0, gamma * gae_lambda)

@@ -1,6 +1,6 @@
 """SAC: a stochastic policy, critics, and a temperature that controls its entropy (Haarnoja et al. 2018b).
 
-With other settings of the critics it becomes REDQ, DroQ, CrossQ or RLPD (``onrig.learner.sac_settings``).
+With different settings for the critics, it becomes REDQ, DroQ, CrossQ or RLPD (``onrig.learner.sac_settings``).
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Sac(TracedAlgorithm):
         return self._mean_actions(self._inputs(observation)).copy()
 
     def sample(self, observation: NDArray[np.floating], noise: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Act with the policy's own exploration, from N(0, 1) ``noise`` (S, E, m); returns (S, E, m)."""
+        """Act with the policy's own exploration, based on N(0, 1) ``noise`` (S, E, m); return actions (S, E, m)."""
         return self._sampled_actions(self._inputs(observation), noise).copy()
 
     def bind_frames(self, read_frames: ReadFrames) -> None:

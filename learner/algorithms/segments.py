@@ -1,4 +1,4 @@
-"""Concatenated segments of stored episodes, and the records in which programs receive them chunk by chunk."""
+"""Concatenated segments of stored episodes, and the records that pass them to programs chunk by chunk."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ class Steps(NamedTuple):
     is_present: NDArray[np.bool_]
     """(S, N)"""
     step_weight: NDArray[np.floating]
-    """(S, N): weight of the segment divided by its length and by the number of segments, 0 where empty.  A segment is
-    drawn in proportion to its length, so all stored experiences have equal weight, however long their episodes."""
+    """(S, N): weight of the segment divided by its length and by the number of segments; 0 in the padding.  The
+    probability of drawing a segment is proportional to its length, so all stored experiences have equal weight, however
+    long their episodes are."""
     last_indices: NDArray[np.int64]
     """(S, B): indices of the segments' last steps."""
     drawn_indices: NDArray[np.int64]
@@ -33,7 +34,8 @@ class Steps(NamedTuple):
     def retrace(
         self, reward: Values, value: Values, advantage: Values, ratio: Values, end_value: Values, gamma: float
     ) -> Values:
-        """Compute Q^ret or Q^opc of all steps from their ratios, (S, N) each, 0 where empty; ``end_value`` (S, B)."""
+        """Compute Q^ret or Q^opc of all steps from their ratios, (S, N) each, 0 in the padding; ``end_value`` is
+        (S, B)."""
         S, N = self.slots.shape
         trial = np.arange(S)[:, None]
         next_index, all_end_values = np.arange(1, S * N + 1).reshape(S, N), np.zeros((S, N))
@@ -47,7 +49,7 @@ class Steps(NamedTuple):
 
 
 def lay_out(segments: Chain, slots: Slots, weight: NDArray[np.floating], chunk_steps: int) -> Steps:
-    """Lay out the segments (S, B, T) around experiences in ``slots`` (S, B); N is a multiple of ``chunk_steps``."""
+    """Concatenate the segments (S, B, T) around experiences in ``slots`` (S, B); N is a multiple of ``chunk_steps``."""
     S = len(slots)
     lengths = segments.is_present.sum(axis=-1)
     n_steps = lengths.sum(axis=1)
@@ -63,10 +65,10 @@ def lay_out(segments: Chain, slots: Slots, weight: NDArray[np.floating], chunk_s
 
 
 class ChunkRecords:
-    """Records of chunks of R steps each, shared by several programs; columns by name."""
+    """Records for chunks of R steps each, which several programs share; columns are accessed by name."""
 
     def __init__(self, chunk_steps: int, columns: Mapping[str, int]) -> None:
-        """``columns``: number of columns of each field (R, cols)."""
+        """``columns``: number of columns in each field (R, cols)."""
         self.layout: Final = Layout()
         self.fields: Final = {name: self.layout.add(name, chunk_steps, cols) for name, cols in columns.items()}
         self._chunk_steps = chunk_steps
@@ -75,7 +77,7 @@ class ChunkRecords:
         """(S, chunks, size)"""
 
     def begin(self, trials: int, steps: int, dtype: np.dtype[np.floating]) -> None:
-        """Allocate records for N steps, a multiple of R, of each trial."""
+        """Allocate records for N steps per trial, where N is a multiple of R."""
         n_chunks = trials * (steps // self._chunk_steps)
         if len(self._buffer) < n_chunks:
             self._buffer = allocate_rows(n_chunks, self.layout, dtype)

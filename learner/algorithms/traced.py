@@ -1,7 +1,7 @@
 """Common base of algorithms whose policy and update are tape programs.
 
-The state of all trials is one array, a row for each: parameters, targets, moments.  A program runs for one trial after
-another, so the result of each trial is bit-identical for any number of trials.
+The state of all trials (parameters, targets, moments) is one array with a row for each trial. A program runs for one
+trial after another, so each trial's results are bit-identical for any number of trials.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ Values = NDArray[Any]
 
 
 class TracedNetworks:
-    """Networks of S trials with their update state, and programs bound to them; a subclass defines the layout."""
+    """Networks of S trials with the state of their updates, and programs bound to them; a subclass defines the
+    layout."""
 
     def __init__(self, state: Layout, trials: int, dtype: DTypeLike = np.float32) -> None:
-        """Allocate the state; ``state`` must be complete."""
+        """Allocate the state of all trials; its layout, ``state``, must be complete."""
         self.layout: Final = state
         self.executor: Final = executor_for(dtype)
         self.rows: Final = allocate_rows(trials, state, self.executor.dtype)
@@ -49,7 +50,7 @@ class TracedNetworks:
         return Forward(self, trace, inputs, outputs, noise_width)
 
     def run_selected(self, run: Run, records: Values, trials: NDArray[np.int64]) -> None:
-        """Run a program for these trials only; the others, and their moments, are unchanged."""
+        """Run a program for these trials only; the other trials, including their moments, remain unchanged."""
         for trial in trials.tolist():
             run(self.rows[trial : trial + 1], records[trial : trial + 1], None)
 
@@ -68,7 +69,7 @@ class TracedNetworks:
                 raise ValueError(f"{name} of shape {state[name].shape}, expected {(self.trials, *field.shape)}")
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state from ``state()``, bit for bit; raises KeyError or ValueError, and changes nothing, if it does
+        """Restore a state from ``state()``, bit for bit; raise KeyError or ValueError, and change nothing, if it does
         not fit."""
         self.check(state)
         for name, field in self.layout.fields.items():
@@ -79,7 +80,8 @@ class TracedAlgorithm(TracedNetworks):
     """Networks of an algorithm, with its random streams and its update count."""
 
     def __init__(self, state: Layout, streams: Sequence[np.random.Generator], dtype: DTypeLike = np.float32) -> None:
-        """Allocate the state; ``state`` must be complete.  The algorithm owns the ``streams``, one per trial."""
+        """Allocate the state of all trials; its layout, ``state``, must be complete.  The algorithm owns the
+        ``streams``, one per trial."""
         super().__init__(state, len(streams), dtype)
         self.updates = 0
         self.program: Program
@@ -108,12 +110,13 @@ class TracedAlgorithm(TracedNetworks):
         return normals, numbers
 
     def sections_due(self, updates: int, section: int, interval: int) -> NDArray[np.uint32]:
-        """Return the sections of the next updates: ``section`` in every ``interval``-th one."""
+        """Return the sections that run in the next updates: ``section`` in every ``interval``-th one."""
         update_numbers = self.updates + 1 + np.arange(updates)
         return np.where(update_numbers % interval == 0, np.uint32(1 << section), np.uint32(0)).astype(np.uint32)
 
     def state(self) -> State:
-        """Return a copy of everything needed to resume training: fields (S, rows, cols), streams, update count."""
+        """Return a copy of everything needed to resume training: fields (S, rows, cols), random streams, update
+        count."""
         algorithm_state = {
             "updates": np.array(self.updates, dtype=np.int64),
             "streams": stack_stream_words(self._streams),
@@ -121,7 +124,7 @@ class TracedAlgorithm(TracedNetworks):
         return super().state() | algorithm_state
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Restore a state from ``state()``, bit for bit; raises KeyError or ValueError, and changes nothing, if it does
+        """Restore a state from ``state()``, bit for bit; raise KeyError or ValueError, and change nothing, if it does
         not fit."""
         self.check(state)
         updates = int(state["updates"])
@@ -131,7 +134,7 @@ class TracedAlgorithm(TracedNetworks):
 
 
 class Forward:
-    """Program from inputs (S, E, n), and noise if required, to outputs (S, E, m), for any E."""
+    """Program from inputs (S, E, n), and noise if it needs any, to outputs (S, E, m), for any E."""
 
     def __init__(
         self,
@@ -169,10 +172,11 @@ class Forward:
 
 
 class RecordBuffer:
-    """Update records: fields by name, (S, K, rows, cols) each, in a reused buffer."""
+    """Records of updates: fields by name, (S, K, rows, cols) each, in a buffer that is reused."""
 
     def __init__(self, shapes: Mapping[str, tuple[int, int]], *, separate_calls: bool = False) -> None:
-        """``shapes``: rows and columns of each field; ``separate_calls``: whether each update is a separate call."""
+        """``shapes``: rows and columns of each field; ``separate_calls``: whether each update runs in a separate
+        call."""
         self.layout: Final = Layout()
         self._separate_calls = separate_calls
         self.fields: Final = {name: self.layout.add(name, *shape) for name, shape in shapes.items()}
@@ -187,7 +191,7 @@ class RecordBuffer:
         S, K = networks.trials, updates
         if self._rows.shape[:2] != (S, K):
             rows = allocate_rows(S * K, self.layout, networks.executor.dtype)
-            # If each update is a separate call, its records must be contiguous.
+            # If each update runs in a separate call, its records must be contiguous.
             self._rows = rows.reshape(K, S, -1).swapaxes(0, 1) if self._separate_calls else rows.reshape(S, K, -1)
         return self._rows
 
@@ -201,7 +205,7 @@ class RecordBuffer:
         self._rows[:, :, self.fields[name].slice] = values.reshape(K, S, -1).swapaxes(0, 1)
 
     def get(self, name: str) -> Values:
-        """Copy out a field: (K, S, rows) for one column, else (K, S, rows, cols)."""
+        """Copy out a field: (K, S, rows) if it has one column, else (K, S, rows, cols)."""
         field = self.fields[name]
         S, K, _ = self._rows.shape
         values = self._rows[:, :, field.slice].reshape(S, K, *field.shape).swapaxes(0, 1)
@@ -215,9 +219,9 @@ class MinibatchRecords(RecordBuffer):
     def __init__(
         self, batch: int, n: int, m: int, extra_fields: Mapping[str, tuple[int, int]], *, separate_calls: bool = False
     ) -> None:
-        """Declare the fields of every minibatch of B, and ``extra_fields`` of shapes (rows, cols).
+        """Declare the fields that every minibatch of B has, and ``extra_fields`` with shapes (rows, cols).
 
-        ``separate_calls``: whether each update is a separate call.
+        ``separate_calls``: whether each update runs in a separate call.
         """
         self._shape = batch, n, m
         columns = {"observation": n, "action": m, "reward": 1, "next_observation": n, "discount": 1, "weight": 1}
@@ -230,8 +234,8 @@ class MinibatchRecords(RecordBuffer):
     ) -> Values:
         """Write minibatches into records (S, K, size) for the trials of ``networks``.
 
-        The discount is 0 where terminated, else ``gamma``, which may vary, (K, S, B).  Raises ValueError if the shape
-        of the minibatches differs.
+        The discount is 0 where the task terminated, else ``gamma``, which may be an array (K, S, B).  Raises ValueError
+        if the minibatches' shape does not fit.
         """
         K, S, (B, n, m) = len(batches.reward), networks.trials, self._shape
         check_shapes(batches, S, B, n, m)

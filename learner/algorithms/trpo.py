@@ -1,6 +1,6 @@
 """TRPO: natural gradient steps within a bound on the KL divergence (Schulman et al. 2015), as in OpenAI's baselines.
 
-Conjugate gradients and line search are plain functions of parameter vectors, with one row per trial.
+Conjugate gradients and the scaling of steps are plain functions of parameter vectors, with one row per trial.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KL_SLACK: Final = 1.5
 
 
 def conjugate_gradients(product: Callable[[Vectors], Vectors], b: Vectors, steps: int) -> Vectors:
-    """Solve H x = b for each row with ``steps`` products v -> H v."""
+    """Solve H x = b approximately for each row, with ``steps`` products v -> H v."""
     x, residual, direction = np.zeros_like(b), b.copy(), b.copy()
     residual_norm = np.square(residual).sum(axis=1, keepdims=True)
     for _ in range(steps):
@@ -50,7 +50,7 @@ def conjugate_gradients(product: Callable[[Vectors], Vectors], b: Vectors, steps
 
 
 def scale_to_divergence(product: Callable[[Vectors], Vectors], direction: Vectors, max_kl: float) -> Vectors:
-    """Return the step x along each row with x' H x / 2 = ``max_kl``; 0 for a zero direction."""
+    """Return the step x along each row for which x' H x / 2 = ``max_kl``; 0 for a zero direction."""
     curvature = (direction * product(direction)).sum(axis=1, keepdims=True)
     return np.sqrt(2.0 * max_kl / np.where(curvature > 0.0, curvature, np.inf)) * direction
 
@@ -95,7 +95,7 @@ class Trpo(ActorCritic):
         return likelihood_ratio(log_density(fields["drawn"], mean, std), fields["log_pi"]) * fields["advantage"]
 
     def _trace_gradient(self, tape: Tape) -> None:
-        """Report the gradient of the mean gain, and the current policy."""
+        """Trace the gradient of the mean gain, and report it with the gains and the current policy."""
         mean, std = self._distribution(self._batch.read(tape)["observation"])
         gains = self._gains(tape, mean, std)
         gradient = concatenate(*tape.gradient(gains.mean(), self._policy))
@@ -104,7 +104,7 @@ class Trpo(ActorCritic):
             tape.output(self._batch.fields[name], value)
 
     def _trace_evaluation(self, tape: Tape) -> None:
-        """Report gains, and divergences from the policy before the step."""
+        """Trace and report the gains, and the divergences from the policy before the step."""
         fields = self._batch.read(tape)
         mean, std = self._distribution(fields["observation"])
         tape.output(self._batch.fields["gain"], self._gains(tape, mean, std))
@@ -112,10 +112,11 @@ class Trpo(ActorCritic):
         tape.output(self._batch.fields["divergence"], divergence)
 
     def _trace_product(self, tape: Tape) -> None:
-        """Report the product of a vector with the Fisher matrix of the mean's network.
+        """Trace and report the product of a vector with the Fisher matrix of the mean's network.
 
         The divergence has zero gradient at the current policy, so its Hessian is exactly J' M J, where J is the
-        Jacobian of the means with respect to the parameters, and M = 1 / std^2 the Hessian with respect to the means.
+        Jacobian of the means with respect to the parameters, and M = 1 / std^2 is the Hessian with respect to the
+        means.
         """
         fields, net = self._fisher.read(tape), self._mean
         x, start, last_layer = fields["observation"], net.group.flat_field.offset, len(net.sizes) - 1
@@ -149,7 +150,7 @@ class Trpo(ActorCritic):
         self.updates += 1
 
     def _step_policies(self, x: NDArray[np.floating], batch: BatchStatistics) -> None:
-        """Step along the natural gradient, within the divergence bound and without a decrease of the objective."""
+        """Step along the natural gradient, within the bound on the divergence and without decreasing the objective."""
         config, S, records = self.config, len(x), self._batch
         rows = records.allocate(self, 1)
         fields = {"observation": x, "drawn": batch.drawn, "log_pi": batch.log_pi, "advantage": batch.advantage}
@@ -193,7 +194,7 @@ class Trpo(ActorCritic):
         return product
 
     def _policy_vectors(self) -> NDArray[np.floating]:
-        """Return the parameters of mean and standard deviation, (S, P)."""
+        """Return the parameters of the mean and of the standard deviation, (S, P)."""
         return np.concatenate([self.rows[:, group.flat_field.slice] for group in self._policy], axis=1)
 
     def _write_policies(self, vectors: NDArray[np.floating]) -> None:

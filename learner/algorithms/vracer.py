@@ -1,8 +1,8 @@
 """V-RACER (Novati and Koumoutsakos 2019, §2, Alg. 2 and 3): an off-policy actor and a value in one network.
 
-Each slot has notes of its value and its importance ratio at the last replay.  From these, Q^ret is computed along the
-episodes (``onrig.learner.algorithms.returns``): immediately for a new episode, at intervals for all episodes.  With a
-head, the advantage is a function of the action (App. E), learned with the policy.
+The notes of each slot hold its value and its importance ratio at the last replay.  From these, Q^ret is computed along
+the episodes (``onrig.learner.algorithms.returns``): immediately for new experiences, and at intervals for all episodes.
+With a head, the advantage is a function of the action (App. E), which is learned together with the policy.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CHUNK_SIZE: Final = 16
 
 
 class _Outputs(NamedTuple):
-    """Network outputs at states (rows)."""
+    """Network outputs at states, one row each."""
 
     value: Array
     mean: Array
@@ -53,7 +53,7 @@ class Vracer(ReferMinibatchAlgorithm):
     """Networks of S trials, with the update that trains them."""
 
     _state_field: ClassVar[str] = "observation"
-    """Field of the record with the states that the network evaluates."""
+    """Record field that holds the states at which the network is evaluated."""
     _extra_fields: Mapping[str, tuple[int, int]] = MappingProxyType({})
 
     def __init__(
@@ -96,7 +96,7 @@ class Vracer(ReferMinibatchAlgorithm):
         return self._n
 
     def _states(self, experiences: Minibatches, index: int | slice = slice(None)) -> Values:
-        """Return the states (S, B, width) of experiences, or of those in one minibatch."""
+        """Return the states (S, B, width) of experiences, or of one minibatch's experiences."""
         return experiences.observation[index]
 
     def _next_states(self, experiences: Minibatches, index: int | slice = slice(None)) -> Values:
@@ -120,7 +120,7 @@ class Vracer(ReferMinibatchAlgorithm):
         return self._split_outputs(self._mlp(x))[1:3]
 
     def _compute_advantage(self, action: Array, out: _Outputs) -> Array:
-        """A(s, a) (B, 1), 0 without a head; gradients reach only the head's outputs."""
+        """Return A(s, a) (B, 1), which is 0 without a head; gradients reach only the head's outputs."""
         if self._head is None or out.head is None:
             return action.tape.filled((action.shape[0], 1), 0.0)
         return self._head.advantage(action, out.mean.detach(), out.std.detach(), out.head)
@@ -172,7 +172,7 @@ class Vracer(ReferMinibatchAlgorithm):
         return outputs
 
     def _evaluate_new(self) -> None:
-        """Compute values of new experiences; their ratio is 1 until they are replayed."""
+        """Compute the values of new experiences; their importance ratio is 1 until they are replayed."""
         assert self._memory is not None
         notes = self._memory.notes
         if self._evaluated_changes == notes.changes:
@@ -201,7 +201,7 @@ class Vracer(ReferMinibatchAlgorithm):
                 self._retrace(s)
 
     def _trace_entry(self, tape: Tape, x: Array) -> Array:
-        """Return value, advantage and next state's value, (rows, 3), from states, next states and actions in ``x``."""
+        """Trace value, advantage and next state's value, (rows, 3), of the states, next states and actions in ``x``."""
         w = self._width
         out = self._compute_outputs(x.columns(0, w))
         advantage = self._compute_advantage(x.columns(2 * w, x.shape[1]), out)
@@ -227,7 +227,8 @@ class Vracer(ReferMinibatchAlgorithm):
             self._end_value[s, slots[s, index[s, row]]] = self._values(x)[s, row, 0]
 
     def _chunks(self, slots: Sequence[Slots]) -> Iterator[tuple[Index, Index, Minibatches]]:
-        """Gather slots of each trial in chunks; yields their indices in the columns and in the gathered batch."""
+        """Gather each trial's slots in chunks; yield a chunk's indices in the columns and in the gathered batch, and
+        the batch."""
         assert self._memory is not None
         for start in range(0, max(map(len, slots)), _CHUNK_SIZE):
             padded_slots = np.zeros((self.trials, _CHUNK_SIZE), np.int64)

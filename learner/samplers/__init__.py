@@ -1,8 +1,9 @@
 """Sampling: selection of the stored experiences for a minibatch.
 
 A sampler is notified of changes to slots and draws slots; the owner of the storage gathers the columns.  A sampler that
-needs experiences or the policy itself receives a ``ReplayView``.  A new sampler needs a class that describes it
-(``onrig.learner.sampler_settings``), registered under its name in the notation, and a class with this protocol.
+needs the experiences themselves, or the policy, receives a ``ReplayView``.  A new sampler needs two classes: a
+description (``onrig.learner.sampler_settings``), registered under its name in the notation, and an implementation of
+the protocol below.
 """
 
 from __future__ import annotations
@@ -33,12 +34,13 @@ class ReplayView(NamedTuple):
     """A sampler's access to stored experiences and policies of S trials."""
 
     gather: Callable[[NDArray[np.int64]], Minibatches]
-    """Return the experiences in slots (S, n): fields (S, n, ...), valid until the next call."""
+    """Function that returns the experiences in slots (S, n), as fields (S, n, ...) that are valid until the next
+    call."""
     policy: Callable[[NDArray[np.floating]], NDArray[np.floating]]
-    """Apply the current policy: normalised observations (S, n, ...) to normalised actions, noise-free."""
+    """The current policy: a function from normalised observations (S, n, ...) to normalised, noise-free actions."""
     age: Callable[[NDArray[np.int64]], NDArray[np.floating]]
-    """Return the number of training steps before each experience in slots (S, n), as a share of the run: (S, n).
-    """
+    """Function that returns the number of training steps before each experience in slots (S, n), as a share of the run:
+    (S, n)."""
     observations: int
     """Number of observation dimensions."""
     actions: int
@@ -53,7 +55,7 @@ class Draw(NamedTuple):
     slots: NDArray[np.int64]
     """(updates, batch)"""
     weights: NDArray[np.float32] | None
-    """Importance-sampling weights, (updates, batch); None where all are 1."""
+    """Importance-sampling weights, (updates, batch); None if all are 1."""
 
 
 class SamplerContext(NamedTuple):
@@ -70,13 +72,13 @@ class SamplerContext(NamedTuple):
     learner: LearnerSettings | None = None
     """The ``learner`` section of the run; None for its defaults."""
     view: ReplayView | None = None
-    """None if the sampler has no access to experiences and policy."""
+    """Access to experiences and the policy; None if the sampler has none."""
     argument: float | None = None
-    """Number in the strategy's notation."""
+    """Number given in the strategy's notation."""
     write_probability: float = 1.0
     """Share of the steps that are stored as experiences."""
     inner_sampling: str = ""
-    """Sampling strategy in brackets, from which this one draws; empty without brackets."""
+    """Sampling strategy given in brackets, from which this one draws; empty without brackets."""
     reserved: int = 0
     """Number of leading slots with experiences of an earlier run, which are never overwritten."""
 
@@ -93,7 +95,8 @@ class SamplerContext(NamedTuple):
 
     @property
     def replays(self) -> float:
-        """Expected replays of an experience under FIFO; 8 for a run of unknown length, as in de Bruin et al. 2018."""
+        """Expected number of replays of an experience under FIFO; 8 for a run of unknown length, as in de Bruin et al.
+        2018."""
         experiences = self.steps * self.write_probability
         return self.updates * self.batch / experiences if self.updates and experiences else 8.0
 
@@ -101,7 +104,7 @@ class SamplerContext(NamedTuple):
     def of_run(
         cls, config: RunConfig, options: LearnerSettings, capacity: int, view: ReplayView | None = None
     ) -> SamplerContext:
-        """Return the parameters for a run with a fixed number of episodes and a memory of ``capacity``."""
+        """Return the context of a run with a fixed number of episodes and a memory of ``capacity`` experiences."""
         steps = config.episodes * episode_steps(config.task, config.rate_hz)
         updates_per_episode, updates_per_transition = options.updates_per_episode, options.updates_per_transition
         write_probability = config.selection.write_probability
@@ -113,7 +116,7 @@ class SamplerContext(NamedTuple):
 
 
 def sub_state(state: Mapping[str, NDArray[np.generic]], prefix: str) -> State:
-    """Return the part of a state under a prefix, which is removed from the names."""
+    """Return the entries of a state whose names start with a prefix, with the prefix removed."""
     return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
 
 
@@ -125,25 +128,26 @@ class Sampler(Protocol):
 
     @property
     def required_signals(self) -> frozenset[Signal]:
-        """Signals on which draws depend; if there are any, each draw waits for the previous update."""
+        """Signals on which draws depend; unless it is empty, each draw waits for the previous update."""
 
     def begin_episode(self, episode: int) -> None:
-        """Set the training episode whose updates are next, for schedules over episodes."""
+        """Set the training episode whose updates come next, for schedules over episodes."""
         return
 
     def on_write(self, slots: NDArray[np.int64]) -> None:
-        """Called with the slots of new experiences, in insertion order; slots fill from 0 upwards."""
+        """Receive the slots of new experiences, in insertion order; slots fill from 0 upwards."""
 
     def on_update(self, slots: NDArray[np.int64], signals: Signals) -> None:
-        """Called with the signals (n,) of slots (n,) that were just replayed."""
+        """Receive the signals (n,) of the slots (n,) that were just replayed."""
         return
 
     def on_episode_end(self, episode_return: float) -> None:
-        """Called with a training episode's undiscounted return, raw units, before its updates; NaN if unknown."""
+        """Receive a training episode's undiscounted return in raw units, NaN if unknown, before the updates that follow
+        it."""
         return
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
-        """Draw ``updates`` minibatches, identical to those of as many single draws.
+        """Draw ``updates`` minibatches, the same ones as in that many separate calls.
 
         Raises ValueError while fewer than ``batch`` experiences are stored.
         """
@@ -155,7 +159,7 @@ class Sampler(Protocol):
         """Restore a state from ``state()``; the next draws are then the same."""
 
     def learned_state(self) -> State:
-        """Return the learned part of ``state()`` that is independent of slots, and so remains valid with another
+        """Return the learned part of ``state()``, which does not depend on slots and so remains valid with a different
         memory."""
         return {}
 
@@ -186,7 +190,7 @@ def sampler_for(strategy: Strategy, stream: np.random.Generator, context: Sample
 
 
 def sampler_of(sampling: str, stream: np.random.Generator, context: SamplerContext) -> Sampler:
-    """Build the sampler of a sampling strategy, possibly nested in another; raises ValueError if it is unknown."""
+    """Build the sampler of a sampling strategy, possibly nested in another; raise ValueError if it is unknown."""
     from onrig.learner.samplers.fis import Fis
 
     name, correction, argument, inner_sampling = parse_sampling(sampling)

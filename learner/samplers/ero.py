@@ -2,7 +2,7 @@
 
 Each experience is included at random, with a probability that the network computes from its reward, TD error and age;
 minibatches are uniform draws from the included ones.  After every training episode REINFORCE makes the current
-selection more likely if the return has increased, less likely if it has decreased.
+selection more likely if the return has increased, and less likely if it has decreased.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FEATURES: Final = 3
 _TD_FEATURE: Final = 2
 """Index of the TD error among the features."""
 _INITIAL_PROBABILITY: Final = 0.5
-"""Inclusion probability of an experience that was never replayed."""
+"""Inclusion probability of an experience that has not been replayed yet."""
 
 
 class InclusionNets(TracedNetworks):
@@ -50,7 +50,7 @@ class InclusionNets(TracedNetworks):
         for row, stream in zip(self.rows, streams, strict=True):
             net.draw(row, stream, fan_in_uniform)
         self.probabilities: Final = self.forward(lambda tape, x, _: sigmoid(net(x)), _FEATURES, 1)
-        """Compute probabilities (S, n, 1) from features (S, n, 3)."""
+        """Program from features (S, n, 3) to probabilities (S, n, 1)."""
         self._records = RecordBuffer({"features": (size, _FEATURES), "sign": (size, 1), "weight": (size, 1)})
         tape = Tape(state, self._records.layout)
         fields = self._records.read(tape)
@@ -67,8 +67,8 @@ class InclusionNets(TracedNetworks):
     ) -> None:
         """Take one Adam step for these trials on the loss -sum of weight (I ln p + (1 - I) ln(1 - p)).
 
-        ``features`` (S, sample, 3), ``is_included`` and ``weights`` (S, sample); the other trials, with their moments,
-        are unchanged.
+        ``features`` are (S, sample, 3), ``is_included`` and ``weights`` (S, sample).  The other trials, including their
+        moments, remain unchanged.
         """
         rows = self._records.allocate(self, 1)
         for name, values in (("features", features), ("sign", np.where(is_included, 1.0, -1.0)), ("weight", weights)):
@@ -77,10 +77,11 @@ class InclusionNets(TracedNetworks):
 
 
 class Ero(MultiTrialSampler):
-    """Uniform draws from the included experiences; from all of them if fewer than a minibatch are included.
+    """Sampler that draws uniformly from the included experiences, or from all experiences if too few are included for a
+    minibatch.
 
-    The inclusion of an experience is drawn before the first minibatch after the experience was written, and redrawn
-    after each update that replays it.
+    Whether an experience is included is drawn before the first minibatch after it was written, and redrawn after each
+    update that replays it.
     """
 
     required_signals: ClassVar[frozenset[Signal]] = frozenset({Signal.TD_ERROR, Signal.RETURN})
@@ -109,7 +110,8 @@ class Ero(MultiTrialSampler):
         self._has_new_slots = True
 
     def _draw_new_inclusions(self) -> None:
-        """Draw the inclusion of new experiences in order of slots, so that the grouping of writes has no effect."""
+        """Draw which new experiences are included, in the order of slots, so that it does not matter how writes are
+        grouped."""
         for trial, is_new in enumerate(self._is_new):
             trial_slots = np.flatnonzero(is_new)
             self._draw_inclusions(trial, trial_slots, np.full(len(trial_slots), _INITIAL_PROBABILITY))
@@ -144,7 +146,7 @@ class Ero(MultiTrialSampler):
         )
 
     def on_update(self, slots: NDArray[np.int64], signals: Signals) -> None:
-        """Redraw the inclusion of the experiences in an update."""
+        """Redraw which of the experiences in an update are included."""
         (replayed_slots,) = slots
         self._features.on_update(replayed_slots, signals)
         probabilities = self._nets.probabilities(self._inputs(replayed_slots))[..., 0].astype(np.float64)

@@ -20,9 +20,9 @@ class Features:
     """TD error and target of each slot at its last update, 1.0 before the first, and the features derived from them.
 
     Observations and rewards are standardised by the memory's mean and standard deviation at the end of the last
-    training episode, which the paper leaves open; TD error and target pass through tanh once.  Images are not features:
-    networks read them.  The grouping of write notifications has no effect, because a rig's learner receives them at
-    varying times.
+    training episode (the paper leaves this open); TD error and target pass through tanh once.  Images are not features,
+    because networks read them directly.  It does not matter how write notifications are grouped, since a rig's learner
+    receives them at varying times.
     """
 
     def __init__(self, view: ReplayView, trials: int, capacity: int) -> None:
@@ -41,7 +41,7 @@ class Features:
         """(S,): whether mean and standard deviation are known."""
         self._mean: Final[NDArray[np.float64]] = np.zeros((trials, width))
         self._std: Final[NDArray[np.float64]] = np.ones((trials, width))
-        """1 where the values do not vary."""
+        """1 for values that do not vary."""
 
     @property
     def width(self) -> int:
@@ -68,7 +68,7 @@ class Features:
         self._has_moments[trial_mask] = True
 
     def on_update(self, slots: NDArray[np.int64], signals: Signals) -> None:
-        """Store finite TD errors and targets, if provided, for slots (S, n)."""
+        """Store the finite TD errors and, if provided, targets of slots (S, n)."""
         index = (self._trial, slots)
         for column, values in ((self.td, signals.td), (self.target, signals.target)):
             if values is not None:
@@ -95,7 +95,7 @@ class Features:
         return np.concatenate((reward, self._note_features(slots)[..., :2]), axis=-1, dtype=np.float32)
 
     def _note_features(self, slots: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Age, TD error and target, (S, n, 3)."""
+        """Return age, TD error and target, (S, n, 3)."""
         index = (self._trial, slots)
         return np.stack((self._view.age(slots), np.tanh(self.td[index]), np.tanh(self.target[index])), axis=-1)
 

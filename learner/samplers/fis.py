@@ -50,18 +50,18 @@ def fis_weights(n: int, p: float, beta: float) -> NDArray[np.float64]:
 
 @lru_cache(maxsize=16)
 def _table(n: int, p: float, beta: float) -> NDArray[np.float32]:
-    """Compute ``fis_weights`` as float32, only once for trials in lockstep."""
+    """Return ``fis_weights`` as float32, cached so that trials in lockstep compute them only once."""
     table = fis_weights(n, p, beta).astype(np.float32)
     table.flags.writeable = False
     return table
 
 
 class Fis:
-    """Wrapper that weights the draws of any sampler by each experience's number of replays K, this replay included.
+    """Wrapper that weights any sampler's draws by each experience's number of replays K, including the current one.
 
-    ``replays`` is the expected number of replays of an experience under FIFO: np in the paper, 8 there.  The lifetime n
-    is the number of updates so far, at most ``capacity * replays / batch``; p = batch / stored.  K restarts when a slot
-    is rewritten.
+    ``replays`` is the expected number of replays of an experience under FIFO (np in the paper, where it is 8).  The
+    lifetime n is the number of updates so far, at most ``capacity * replays / batch``; p = batch / stored.  K restarts
+    when a slot is rewritten.
     """
 
     def __init__(self, sampler: Sampler, capacity: int, *, beta: LinearSchedule, replays: float) -> None:

@@ -23,7 +23,8 @@ class Scale(enum.Enum):
 def importance_weights(
     relative_probability: NDArray[np.float64], beta: float | NDArray[np.float64], scale: Scale, min_probability: float
 ) -> NDArray[np.float32]:
-    """Compute weights (updates, batch) of draws with ``relative_probability`` n P, the ratio to that of uniform draws.
+    """Compute weights (updates, batch) of draws from ``relative_probability`` n P, their probability relative to
+    uniform draws.
 
     n is the number of stored experiences; in eq. 8 it is the capacity, even before the memory is full.
     ``min_probability`` is the smallest n P in the memory, for ``GLOBAL_MAX``.
@@ -38,7 +39,8 @@ def importance_weights(
 class LinearSchedule:
     """Linear schedule over episodes: ``first`` in episode 1, ``last`` from episode ``episodes`` on (§3.3.2: 0.5 -> 1).
 
-    Alternatively over updates (Oh et al. 2021; footnote 3 states a decrease, text and table an increase).
+    It may also run over updates instead of episodes (Oh et al. 2021: footnote 3 states a decrease, the text and the
+    table an increase).
     """
 
     def __init__(self, first: float, last: float, episodes: int) -> None:

@@ -1,7 +1,7 @@
-"""KLPER (Cicek et al. 2021): replays the one of N candidate minibatches that is nearest to the current policy.
+"""KLPER (Cicek et al. 2021): of N candidate minibatches, the one nearest to the current policy is replayed.
 
-The differences between the current policy's actions and the stored ones are treated as samples of a Gaussian; its KL
-divergence from N(0, v I) is a batch's score.  Actions are normalised.
+The differences between the current policy's actions and the stored ones are treated as samples from a Gaussian, whose
+KL divergence from N(0, v I) is the score of a batch.  Actions are normalised.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from onrig.learner.samplers.uniform import Uniform
 from onrig.runtime.memory.keepers.keeper import Signal
 
 RIDGE: Final = 1e-6
-"""Value added to the diagonal of the covariance, which is singular if all differences are equal."""
+"""Value added to the diagonal of the covariance, which would otherwise be singular if all differences were equal."""
 
 
 def kl_scores(differences: NDArray[np.floating], variance: float) -> NDArray[np.float64]:
-    """KL divergence of the Gaussian fitted to each batch of differences (..., B, m) from N(0, variance I), (...).
+    """Return the KL divergence (...) from N(0, variance I) of the Gaussian fitted to each batch of differences
+    (..., B, m).
 
     Eqs. 9-14, with the unbiased covariance (1 / (B - 1)) and ``RIDGE``.  It is smallest if the differences have this
-    variance, and infinite if they have none: if the paper's sigma is read as a covariance, actions scattered widely
-    around the current policy's score better than the policy's own (docs/methods.md).
+    variance, and without ``RIDGE`` would be infinite if they had none.  If the paper's sigma is read as a covariance,
+    actions scattered widely around the current policy's score better than the policy's own (docs/methods.md).
     """
     d = np.asarray(differences, np.float64)
     batch, m = d.shape[-2:]
@@ -43,14 +44,14 @@ def kl_scores(differences: NDArray[np.floating], variance: float) -> NDArray[np.
 
 
 def action_differences(view: ReplayView, slots: NDArray[np.int64]) -> NDArray[np.floating]:
-    """Current policy's action minus the stored action, normalised, for slots (S, n): (S, n, m)."""
+    """Return the current policy's actions minus the stored ones, normalised, for slots (S, n): (S, n, m)."""
     experiences = view.gather(slots)
     difference: NDArray[np.floating] = view.policy(experiences.observation) - experiences.action
     return difference
 
 
 def select_closest(slots: NDArray[np.int64], view: ReplayView, variance: float) -> NDArray[np.int64]:
-    """Select each trial's candidate with the smallest score, the first on a tie: (N, S, B) to (S, B)."""
+    """Select each trial's candidate with the smallest score, the first one on a tie: (N, S, B) to (S, B)."""
     n, trials, batch = slots.shape
     trial_candidates: NDArray[np.int64] = np.ascontiguousarray(slots.transpose(1, 0, 2))
     if n == 1:
@@ -62,7 +63,8 @@ def select_closest(slots: NDArray[np.int64], view: ReplayView, variance: float) 
 
 
 class Klper(Sampler):
-    """Draws N minibatches uniformly and replays the one whose actions are closest to the current policy's."""
+    """Sampler that draws N minibatches uniformly and selects the one whose actions are closest to the current
+    policy's."""
 
     required_signals: Final = frozenset({Signal.POLICY})
 
@@ -74,7 +76,7 @@ class Klper(Sampler):
 
     @classmethod
     def build(cls, context: SamplerContext, stream: np.random.Generator, *, weighted: bool) -> Klper:
-        """Build the sampler; raises ValueError if ``context`` has no view of the policy or no number of candidates."""
+        """Build the sampler; raise ValueError if ``context`` has no view of the policy or no number of candidates."""
         if context.view is None or context.argument is None:
             raise ValueError("KLPER needs access to a policy, and a number of candidates")
         return cls(

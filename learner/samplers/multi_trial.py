@@ -1,6 +1,6 @@
 """Learned samplers of S trials, whose networks run together; a rig has one trial.
 
-They learn once per training episode, from the difference between its return and that of the previous episode.
+They learn once per training episode, from the difference between its return and the previous episode's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from onrig.runtime.memory.keepers.keeper import Signal
 
 
 class MultiTrialSampler:
-    """Base of the samplers of S trials; the draws of a trial are the same for any number of trials."""
+    """Base class for samplers of S trials; a trial's draws are the same for any number of trials."""
 
     required_signals: ClassVar[frozenset[Signal]]
 
@@ -32,7 +32,7 @@ class MultiTrialSampler:
         self._batch: Final = context.batch
         self._trials: Final = len(streams)
         self._previous: NDArray[np.float64] = np.full(len(streams), np.nan)
-        """(S,) return of the last episode; NaN before the first, and if unknown."""
+        """(S,): return of the last episode; NaN before the first one, and if unknown."""
 
     @classmethod
     def build(cls, context: SamplerContext, stream: np.random.Generator, *, weighted: bool) -> SingleTrialSampler:
@@ -43,7 +43,7 @@ class MultiTrialSampler:
         """Set the training episode whose updates come next."""
 
     def on_write(self, slots: Sequence[NDArray[np.int64]]) -> None:
-        """Record the slots of each trial with new experiences, in order."""
+        """Record each trial's slots that have received new experiences, in order."""
         raise NotImplementedError
 
     def draw(self, updates: int) -> Draw:
@@ -57,7 +57,7 @@ class MultiTrialSampler:
         raise NotImplementedError
 
     def on_episode_end(self, returns: NDArray[np.float64], has_ended: NDArray[np.bool_]) -> None:
-        """Learn from the returns (S,) of the trials whose training episode ended (S,)."""
+        """Learn from the returns (S,) of the trials whose training episode ``has_ended`` (S,)."""
         gain = np.where(has_ended, returns - self._previous, np.nan)
         self._previous = np.where(has_ended, returns, self._previous)
         is_eligible = np.isfinite(gain) & (gain != 0.0)
@@ -105,8 +105,8 @@ class SingleTrialSampler:
         self.sampler.on_episode_end(np.array([episode_return]), np.ones(1, np.bool_))
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
-        """Draw one minibatch, slots (1, batch); raises ValueError unless ``updates`` is 1 and ``batch`` is as
-        configured."""
+        """Draw one minibatch, slots (1, batch); raise ValueError unless ``updates`` is 1 and ``batch`` is the
+        configured size."""
         draw = self.sampler.draw(updates)
         if draw.slots.shape[-1] != batch:
             raise ValueError(f"minibatches have {draw.slots.shape[-1]} experiences, not {batch}")

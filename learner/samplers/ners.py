@@ -1,8 +1,8 @@
-"""NERS (Oh et al. 2021): experiences drawn by the scores of a network, which is trained on gains in return.
+"""NERS (Oh et al. 2021): experiences are drawn by their scores from a network that is trained on gains in return.
 
 The score of an experience depends on its minibatch: a local network processes each experience, a global one averages
 over the minibatch, and a third one computes scores from both.  After every training episode REINFORCE makes the
-replayed experiences more likely if the return has increased, less likely if it has decreased (eqs. 6, 7).
+replayed experiences more likely if the return has increased, and less likely if it has decreased (eqs. 6, 7).
 docs/methods.md explains how contradictory equations are resolved.
 """
 
@@ -49,7 +49,7 @@ class ImageEmbedding:
 
     @property
     def inputs(self) -> int:
-        """Number of elements of a state and the next one."""
+        """Number of elements in the images of a state and the next one."""
         return 2 * self._convolutions.inputs
 
     @property
@@ -64,14 +64,14 @@ class ImageEmbedding:
         self.layers.draw(row, stream, fan_in_uniform)
 
     def __call__(self, images: Array) -> Array:
-        """Features (B, outputs) of a state and the next one (B, inputs)."""
+        """Return the features (B, outputs) of a state and the next one (B, inputs)."""
         size = self._convolutions.inputs
         states = (images.columns(start, start + size) for start in (0, size))
         return concatenate(*(self.layers(self._convolutions(s, iter(self.filters.fields))) for s in states))
 
 
 class ScoreNets(TracedNetworks):
-    """The networks f of S trials: a score in (0, 1) for each experience of minibatches."""
+    """The networks f of S trials; each assigns a score in (0, 1) to every experience in a minibatch."""
 
     def __init__(
         self,
@@ -115,7 +115,11 @@ class ScoreNets(TracedNetworks):
         self._run = self.bind(tape)
 
     def _scores(self, tape: Tape, x: Array, mean_weights: Array | None) -> Array:
-        """Scores (B, 1) of features (B, width); ``mean_weights`` (B, 1), sum 1, weights the mean over the minibatch."""
+        """Return the scores (B, 1) of features (B, width).
+
+        ``mean_weights`` (B, 1) are the weights of the mean over the minibatch; they sum to 1, or are 0 without the
+        global network.
+        """
         assert mean_weights is not None
         if self._image_embedding is not None:
             x = concatenate(
@@ -126,7 +130,7 @@ class ScoreNets(TracedNetworks):
         return sigmoid(self._score(concatenate(self._local(x), repeated_features)))
 
     def _mean_weights(self, is_valid: NDArray[np.bool_]) -> NDArray[np.floating]:
-        """Weight of each experience (S, B) in the mean over its minibatch; 0 if invalid."""
+        """Return the weight of each experience (S, B) in the mean over its minibatch; 0 if invalid."""
         n_valid = np.maximum(is_valid.sum(axis=1, keepdims=True), 1)
         return np.asarray(is_valid / n_valid * self._uses_global)
 
@@ -144,8 +148,8 @@ class ScoreNets(TracedNetworks):
     ) -> None:
         """Take one Adam step for these trials on eq. 7: -gain times the sum of ln(score + 1e-6) over valid rows.
 
-        ``features`` (S, sample, width), ``is_valid`` (S, sample), ``gain`` (S,); the other trials, with their moments,
-        are unchanged.
+        ``features`` are (S, sample, width), ``is_valid`` (S, sample), ``gain`` (S,).  The other trials, including their
+        moments, remain unchanged.
         """
         rows = self._records.allocate(self, 1)
         self._records.set("features", np.where(is_valid[..., None], features, 0.0)[None])
@@ -155,7 +159,8 @@ class ScoreNets(TracedNetworks):
 
 
 class Ners(MultiTrialSampler):
-    """Draws in proportion to score^alpha, with score 1.0 before the first replay, and importance weights (eqs. 1, 5).
+    """Sampler that draws in proportion to score^alpha, where the score is 1.0 before the first replay, with importance
+    weights (eqs. 1, 5).
 
     Only drawn experiences are rescored, with the TD error and target from their update.
     """
@@ -190,7 +195,7 @@ class Ners(MultiTrialSampler):
         net_streams = [stream for _, _, stream in child_streams]
         self._nets: Final = ScoreNets(settings, width, net_streams, convolutions=convolutions)
         self._was_replayed: Final[NDArray[np.bool_]] = np.zeros((self._trials, context.capacity), np.bool_)
-        """(S, capacity): slots replayed in this episode, the paper's J, without those rewritten since."""
+        """(S, capacity): whether a slot was replayed in this episode and not rewritten since; the paper's J."""
 
     def begin_episode(self, episode: int) -> None:
         for sampler in self._samplers:
@@ -215,7 +220,7 @@ class Ners(MultiTrialSampler):
         return Draw(np.stack([draw.slots for draw in draws], axis=1), np.stack(weights, axis=1))
 
     def on_update(self, slots: NDArray[np.int64], signals: Signals) -> None:
-        """Rescore the experiences of an update; raises ValueError if the algorithm provides no targets."""
+        """Rescore the experiences of an update; raise ValueError if the algorithm provides no targets."""
         if signals.target is None:
             raise ValueError("NERS needs targets, which the algorithm does not provide")
         (replayed_slots,) = slots

@@ -1,4 +1,5 @@
-"""Symmetric sampling: a fixed share of each minibatch from experiences of an earlier run (RLPD, Ball et al. 2023)."""
+"""Symmetric sampling: a fixed share of each minibatch comes from experiences of an earlier run
+(RLPD, Ball et al. 2023)."""
 
 from __future__ import annotations
 
@@ -26,14 +27,15 @@ class _SlotRange(NamedTuple):
 
 
 class Prior(Sampler):
-    """Draws from two parts of the memory, each with its own sampler: prior experiences, then those of this run.
+    """Sampler that draws from two parts of the memory, each with a sampler of its own: prior experiences, then this
+    run's.
 
-    Importance weights are computed within each part.  While a part holds less than its share, the other part fills the
-    minibatch.
+    Importance weights are computed within each part.  While a part holds less than its share, the other part fills up
+    the minibatch.
     """
 
     def __init__(self, prior_sampler: Sampler, run_sampler: Sampler, context: SamplerContext, fraction: float) -> None:
-        """``fraction`` of each minibatch consists of prior experiences, rounded to a whole number."""
+        """``fraction``: share of prior experiences in each minibatch, rounded to a whole number of experiences."""
         self._parts: Final = (
             _SlotRange("prior", prior_sampler, 0, context.reserved),
             _SlotRange("own", run_sampler, context.reserved, context.capacity),
@@ -86,7 +88,7 @@ class Prior(Sampler):
             part.sampler.on_episode_end(episode_return)
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
-        """Draw ``updates`` minibatches, prior experiences first, (updates, batch).
+        """Draw ``updates`` minibatches, (updates, batch), each with its prior experiences first.
 
         Raises ValueError while fewer than ``batch`` experiences are stored.
         """

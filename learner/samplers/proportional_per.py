@@ -22,7 +22,8 @@ from onrig.runtime.memory.order.uniforms import UniformArrays
 
 
 class ProportionalPer(Sampler):
-    """Stratified draws, one from each of ``batch`` equal shares of the total priority; a slot may occur twice.
+    """Sampler with stratified draws, one from each of ``batch`` equal shares of the total priority; a slot may be drawn
+    twice.
 
     A new experience receives the largest priority so far, initially 1 (as in the code of Oh et al. 2021; the 1.0 of
     their paper is equivalent for scores below 1).
@@ -44,9 +45,9 @@ class ProportionalPer(Sampler):
         """Build the sampler for a memory of ``capacity``; with ``beta``, draws have importance weights.  ``stream`` is
         PCG64.
 
-        ``beta`` is a schedule over episodes, or over updates if ``updates_per_episode`` is set; an episode's missing
-        updates count as done.  ``epsilon`` gives an error of 0 a non-zero probability; published codes use 1e-8 to
-        1e-2.
+        ``beta`` is a schedule over episodes, or over updates if ``updates_per_episode`` is set; updates that an episode
+        has skipped count as done.  ``epsilon`` gives an error of 0 a non-zero probability; published implementations
+        use 1e-8 to 1e-2.
         """
         self._tree: Final = sum_tree(capacity)
         self._uniforms: Final = UniformArrays(stream)
@@ -121,7 +122,7 @@ class ProportionalPer(Sampler):
         self._largest_priority = max(self._largest_priority, self._tree.put(slots, priorities))
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
-        """Draw ``updates`` minibatches; weights (updates, batch) with importance sampling.
+        """Draw ``updates`` minibatches; with importance sampling, they have weights (updates, batch).
 
         Raises ValueError while fewer than ``batch`` experiences are stored.
         """

@@ -20,11 +20,12 @@ from onrig.runtime.memory.order.uniforms import UniformRows
 
 
 def segment_ends(cumulative_weights: NDArray[np.float64], n_stored: int, segments: int) -> NDArray[np.int64]:
-    """Cut ranks 1 ... ``n_stored`` into segments of equal probability; returns the last rank of each, (segments,).
+    """Cut ranks 1 ... ``n_stored`` into segments of equal probability, and return the last rank of each, (segments,).
 
     ``cumulative_weights`` is the running sum of the unnormalised rank probabilities, from rank 1.  If rank 1 alone is
     more likely than a segment (a memory of a few hundred with a minibatch of 16), every segment still gets at least one
-    rank (the paper leaves this case open): no experience is then drawn twice, and the probabilities below remain exact.
+    rank (the paper leaves this case open), so that no experience is drawn twice and the probabilities below remain
+    exact.
     """
     k = np.arange(segments)
     ends = cumulative_weights[:n_stored].searchsorted((k + 1) / segments * cumulative_weights[n_stored - 1]) + 1
@@ -33,12 +34,13 @@ def segment_ends(cumulative_weights: NDArray[np.float64], n_stored: int, segment
 
 
 class RankDraws:
-    """One uniform draw from each segment; rank 1 is the largest |TD error|, and a new experience counts as infinite.
+    """One uniform draw from each segment; rank 1 has the largest |TD error|, and a new experience's counts as infinite.
 
     Ties are broken by insertion order, oldest first.  The probability of a draw is exactly 1 / (segments * ranks in its
     segment), and the importance weights use this value (in the paper, eq. 7 is "only approximate").
 
-    S memories draw minibatches of equal size in lockstep; the draws from a memory do not depend on the others.
+    Minibatches of equal size are drawn from S memories in lockstep; the draws from a memory do not depend on the
+    others.
     """
 
     def __init__(
@@ -71,7 +73,7 @@ class RankDraws:
         self.orders.rank(slots, td)
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
-        """Draw ``updates`` minibatches from each memory, distinct slots in each; slots and weights (updates, S, batch).
+        """Draw ``updates`` minibatches of distinct slots from each memory; slots and weights are (updates, S, batch).
 
         Raises ValueError if a memory contains fewer than ``batch`` experiences.
         """
@@ -143,7 +145,7 @@ class RankPer(Sampler):
         self._order.rank(slots, signals.priority, largest_first=True, keep_nan_rank=True)
 
     def draw(self, batch: int, updates: int = 1) -> Draw:
-        """Draw ``updates`` minibatches, distinct slots in each; weights (updates, batch) with importance sampling.
+        """Draw ``updates`` minibatches of distinct slots; with importance sampling, they have weights (updates, batch).
 
         Raises ValueError while fewer than ``batch`` experiences are stored.
         """

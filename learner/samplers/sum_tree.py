@@ -1,4 +1,4 @@
-"""Sum tree: values by slot, their total, and search by cumulative sum; free of drift, for any capacity.
+"""Sum tree: values by slot, their total, and a search by cumulative sum, without drift and for any capacity.
 
 Two bit-identical implementations share the same arrays: numpy, the reference, and C (``hw/native/sum_tree.c``).
 """
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from onrig.hw.native import library
 
 CHILDREN_PER_NODE: Final = 32
-"""Number of children per node: a wide and flat tree suits array operations."""
+"""Number of children per node, large because a wide and flat tree suits array operations."""
 MAX_ROOT_CHILDREN: Final = 1024
-"""Maximum number of children of the root, whose running sums are recomputed at every change."""
+"""Maximum number of children of the root; their running sums are recomputed at every change."""
 
 
 class _Level:
@@ -34,8 +34,8 @@ class _Level:
 class SumTree:
     """``capacity`` non-negative float64 values, initially 0; 16.5 bytes each.
 
-    Sums are recomputed from current values, never updated by differences: they do not depend on the history and cannot
-    drift.
+    Sums are recomputed from current values, never updated by differences, so they do not depend on the history and
+    cannot drift.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -60,7 +60,7 @@ class SumTree:
     def put(self, slots: NDArray[np.int64], values: NDArray[np.float64]) -> float:
         """Set the values of ``slots``, each below the capacity; for a repeated slot the last value counts.
 
-        Non-finite values are ignored.  Returns the largest value, at least 0.
+        Non-finite values are ignored.  Return the largest value, at least 0.
         """
         is_finite = np.isfinite(values)
         if not is_finite.all():
@@ -113,7 +113,7 @@ class SumTree:
     def draw(self, uniforms: NDArray[np.float64], updates: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Draw a slot from each of ``batch`` equal shares of the total, with ``uniforms`` (updates * batch,) on [0, 1).
 
-        Returns slots (updates, batch) and their values.  Raises ValueError if the total is 0.
+        Return slots (updates, batch) and their values.  Raises ValueError if the total is 0.
         """
         batch = len(uniforms) // updates
         fractions = (uniforms.reshape(updates, batch) + np.arange(batch)) / batch
@@ -137,7 +137,7 @@ class _Struct(ctypes.Structure):
 
 @cache
 def _functions() -> ctypes.PyDLL | None:
-    """Return the library's functions with their types; calls keep the interpreter's lock."""
+    """Return the library's functions with their types set; calls to them keep the interpreter's lock."""
     native_library = library()
     if native_library is None:
         return None

@@ -1,7 +1,7 @@
 """Uniform sampling, without replacement within a minibatch.
 
-It follows the code of de Bruin et al. 2018.  A draw costs O(batch), whatever the number stored.  The C library
-draws the same slots (``hw/native/minibatch.c``).
+It follows the code of de Bruin et al. 2018.  A draw costs O(batch), regardless of how many experiences are stored.  The
+C library draws the same slots (``hw/native/minibatch.c``).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _native_function() -> Any:
 
 
 class _Distinct:
-    """Distinct slots drawn by the library; repeated ones are redrawn from numpy's generator."""
+    """Draws of distinct slots by the C library; repeated slots are redrawn from numpy's generator."""
 
     def __init__(self, repair_stream: np.random.Generator, function: Any) -> None:
         bits = repair_stream.bit_generator.ctypes
@@ -70,7 +70,7 @@ class _Distinct:
 
 
 class Uniform(Sampler):
-    """Draws slots 0 .. n-1 uniformly, from two streams (PCG64) spawned from the given one."""
+    """Sampler that draws slots 0 .. n-1 uniformly, with two streams (PCG64) spawned from the given one."""
 
     required_signals: Final[frozenset[Signal]] = frozenset()
 

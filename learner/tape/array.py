@@ -1,7 +1,7 @@
 """Arrays of a tape, the operations recorded on them, and their derivatives.
 
-All arrays are matrices.  Operands of an elementwise operation have shape (rows, cols), or (1, cols), (rows, 1) or (1,
-1), which are broadcast.  ``Tape`` (``onrig.learner.tape.trace``) derives gradients.
+All arrays are matrices.  Operands of an elementwise operation have the shape (rows, cols), or (1, cols), (rows, 1) or
+(1, 1), which are broadcast.  ``Tape`` (``onrig.learner.tape.trace``) derives gradients.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Derivative(NamedTuple):
 
     wrt: Array
     rule: Callable[[Gradient], Gradient]
-    """Function from the gradient with respect to the output to that with respect to this input."""
+    """Function from the gradient with respect to the output to the gradient with respect to this input."""
 
 
 class Array:
@@ -47,7 +47,7 @@ class Array:
         self.applied_mask: Array | None = None
         """Relu units whose mask is already applied to this gradient; None for other arrays."""
         self.part_of: tuple[Array, int] | None = None
-        """Array that contains this one as a range of columns, and the index of the first of these columns."""
+        """Array of which this one is a range of columns, and the index of the range's first column in it."""
         self.parts: Sequence[Array] = ()
         """Arrays whose columns this one concatenates; empty for other arrays."""
 
@@ -62,7 +62,7 @@ class Array:
         return (rows == 1 or self.strides[0] == cols) and (cols == 1 or self.strides[1] == 1)
 
     def columns(self, start: int, stop: int) -> Array:
-        """View of columns [start, stop)."""
+        """Return a view of columns [start, stop)."""
         if not 0 <= start < stop <= self.shape[1]:
             raise self.tape.error(f"columns {start} to {stop} exceed an array of shape {self.shape}")
         view = Array(
@@ -72,7 +72,7 @@ class Array:
         return view
 
     def rows(self, start: int, stop: int) -> Array:
-        """View of rows [start, stop)."""
+        """Return a view of rows [start, stop)."""
         tape, shape = self.tape, self.shape
         view = self.row_view(start, stop)
 
@@ -84,14 +84,14 @@ class Array:
         return tape.register_output(view, [Derivative(self, rule)])
 
     def row_view(self, start: int, stop: int) -> Array:
-        """View of rows [start, stop), a constant for gradients."""
+        """Return a view of rows [start, stop) that is a constant for gradients."""
         if not 0 <= start < stop <= self.shape[0]:
             raise self.tape.error(f"rows {start} to {stop} exceed an array of shape {self.shape}")
         shape = stop - start, self.shape[1]
         return Array(self.tape, self.space, self.offset + start * self.strides[0], shape, self.strides)
 
     def reshape(self, rows: int, cols: int) -> Array:
-        """Reshape to (rows, cols), with the same elements row by row."""
+        """Reshape to (rows, cols), keeping the order of the elements row by row."""
         if rows * cols != self.size or not self.is_contiguous:
             raise self.tape.error(f"an array {self.shape} cannot become {(rows, cols)}")
         view, old_shape = Array(self.tape, self.space, self.offset, (rows, cols)), self.shape
@@ -143,23 +143,23 @@ class Array:
         return self.tape.elementwise("affine", [self], [lambda g, y: g * factor], x=factor, y=offset)
 
     def sum(self) -> Array:
-        """Sum of all elements, (1, 1)."""
+        """Return the sum of all elements, (1, 1)."""
         return self.tape.add_reduction("sum", self, (1, 1))
 
     def mean(self) -> Array:
-        """Mean of all elements, (1, 1)."""
+        """Return the mean of all elements, (1, 1)."""
         return self.sum() * (1.0 / self.size)
 
     def row_sums(self) -> Array:
-        """Sum of each row, (rows, 1)."""
+        """Return the sum of each row, (rows, 1)."""
         return self if self.shape[1] == 1 else self.tape.add_reduction("row_sum", self, (self.shape[0], 1))
 
     def column_sums(self) -> Array:
-        """Sum of each column, (1, cols)."""
+        """Return the sum of each column, (1, cols)."""
         return self if self.shape[0] == 1 else self.tape.add_reduction("column_sum", self, (1, self.shape[1]))
 
     def row_maxima(self) -> Array:
-        """Largest element of each row, (rows, 1); a constant for gradients."""
+        """Return the largest element of each row, (rows, 1), as a constant for gradients."""
         return (
             self
             if self.shape[1] == 1
@@ -167,11 +167,12 @@ class Array:
         )
 
     def row_argmaxima(self) -> Array:
-        """Column of the largest element of each row, the first on a tie, (rows, 1); a constant for gradients."""
+        """Return the column of each row's largest element, the first one on a tie, (rows, 1), as a constant for
+        gradients."""
         return self.tape.add_reduction("row_argmax", self, (self.shape[0], 1), differentiable=False)
 
     def fold(self, width: int) -> Array:
-        """Sum of blocks of ``width`` columns, (rows, width)."""
+        """Return the sum of all blocks of ``width`` columns, (rows, width)."""
         (rows, cols), tape = self.shape, self.tape
         if cols % width or not self.is_contiguous:
             raise tape.error(f"cannot split an array of shape {self.shape} into blocks of {width} columns")
@@ -180,7 +181,7 @@ class Array:
         return tape.register_output(out, [rule])
 
     def tile(self, times: int) -> Array:
-        """``times`` copies next to each other, (rows, times * cols)."""
+        """Return ``times`` copies side by side, (rows, times * cols)."""
         (rows, cols), tape = self.shape, self.tape
         out = tape.emit("tile", (rows, times * cols), [tape.make_contiguous(self)], inner=cols)
         rule = Derivative(
@@ -189,7 +190,7 @@ class Array:
         return tape.register_output(out, [rule])
 
     def detach(self) -> Array:
-        """Return the same array as a constant for gradients."""
+        """Return this array as a constant for gradients."""
         return Array(self.tape, self.space, self.offset, self.shape, self.strides)
 
 
@@ -234,7 +235,7 @@ class Recorder:
         """Arrays computed with parameters that have changed since."""
         self._field_arrays: dict[str, Array] = {}
         self.patches: dict[tuple[Array, Windows], tuple[int, Array]] = {}
-        """Windows of images in the record, with the section that computes them."""
+        """Windows of images in the record, each with the section that computes it."""
 
     # Arrays
 
@@ -254,15 +255,15 @@ class Recorder:
         return Array(self, Space.SCRATCH, start, shape)
 
     def allocation(self, a: Array) -> int:
-        """Index of the scratch array that contains ``a``; -1 outside the scratch space."""
+        """Return the index of the scratch array that contains ``a``; -1 if ``a`` is not in the scratch space."""
         return bisect_right(self._starts, a.offset) - 1 if a.space is Space.SCRATCH else -1
 
     def filled(self, shape: tuple[int, int], value: float) -> Array:
-        """Return a constant array, every element of which is ``value``."""
+        """Return a constant array in which every element is ``value``."""
         return self.emit("fill", shape, [], x=value)
 
     def expand(self, g: Gradient, shape: tuple[int, int]) -> Array:
-        """Return a gradient as an array, with a single element if all are equal."""
+        """Return a gradient as an array, which has a single element if the gradient is a number."""
         return self.filled((1, 1), g) if isinstance(g, float) else g
 
     def make_contiguous(self, a: Array) -> Array:
@@ -270,7 +271,8 @@ class Recorder:
         return a if a.is_contiguous else self.emit("copy", a.shape, [a])
 
     def expand_repeats(self, a: Array) -> Array:
-        """Return ``a``, or a copy if elements are repeated: kernels of reductions read rows of adjacent elements."""
+        """Return ``a``, or a copy if it repeats elements, because the kernels of reductions read rows of adjacent
+        elements."""
         return a if 0 not in a.strides else self.emit("copy", a.shape, [a])
 
     def error(self, problem: str) -> TapeError:
@@ -281,7 +283,7 @@ class Recorder:
 
     @contextmanager
     def section(self, number: int) -> Iterator[None]:
-        """Context whose operations run only in updates with this section (1 to 31)."""
+        """Open a context whose operations run only in updates with this section (1 to 31)."""
         outer_section, self.current_section = self.current_section, number
         yield
         self.current_section = outer_section
@@ -300,7 +302,10 @@ class Recorder:
         y: float = 0.0,
         more: tuple[float, float] = (0.0, 0.0),
     ) -> Array:
-        """Append an operation with an output of this shape; ``of``: number of rows and columns, if different."""
+        """Append an operation whose output has this shape, and return the output.
+
+        ``of``: number of rows and columns of the operation, if they differ from the output's.
+        """
         out = self.scratch_array(shape) if out is None else out
         self.operations.append(
             RecordedOperation(
@@ -320,7 +325,8 @@ class Recorder:
     def elementwise(
         self, name: str, inputs: Sequence[Array], rules: Sequence[GradientRule], *, x: float = 0.0, y: float = 0.0
     ) -> Array:
-        """Append an elementwise operation; ``rules`` derive the gradients of its inputs, in the output's shape."""
+        """Append an elementwise operation; ``rules`` derive the gradients with respect to its inputs, in the output's
+        shape."""
         shape = self.common_shape(inputs, name)
         out = self.emit(name, shape, inputs, x=x, y=y)
 
@@ -332,7 +338,7 @@ class Recorder:
         )
 
     def register_output(self, out: Array, derivatives: Sequence[Derivative]) -> Array:
-        """Register the derivatives of ``out``, and return it."""
+        """Register the derivatives of ``out``, and return ``out``."""
         out.derivatives = derivatives
         self.differentiable_arrays.append(out)
         return out

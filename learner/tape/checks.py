@@ -1,6 +1,6 @@
-"""Validator for lists of operations, which executors run without checks.
+"""Validator for lists of operations, which executors run unchecked.
 
-It reads the packed form that executors receive.  ``faults`` checks operations individually, any number at once;
+It reads the packed form that executors receive.  ``faults`` checks any number of operations at once, each on its own;
 ``first_uninitialised_read`` follows a list in order.
 """
 
@@ -26,10 +26,10 @@ from onrig.learner.tape.operations import (
 Sizes = NDArray[np.int64]
 """Number of elements of the three spaces, in the order of ``Space``."""
 MAX_SIZE: Final = 1 << 30
-"""Maximum number of elements in a space: offsets are 32-bit numbers."""
+"""Maximum number of elements in a space, limited because offsets are 32-bit numbers."""
 
 _MAX_IMAGE_SIDE: Final = 1 << 12
-"""Maximum number of rows and columns of pixels: no product of sizes exceeds 64 bits."""
+"""Maximum number of rows and columns of pixels, so that no product of sizes exceeds 64 bits."""
 
 _SHAPES: Final = np.zeros((len(OPERATIONS), OPERANDS, 2), np.intp)
 """Indices of each operand's rows and columns in ``DIMENSIONS``."""
@@ -166,7 +166,7 @@ def faults(operations: NDArray[np.void], sizes: Sizes) -> NDArray[np.intp]:
 def _have_invalid_windows(
     operations: NDArray[np.void], code: NDArray[np.intp], cols: NDArray[np.int64], inner: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Whether windows do not fit images, or patches do not have their size."""
+    """Return whether windows do not fit their images, or patches do not have the windows' size."""
     has_windows = np.isin(code, [CODES["patches"], CODES["patches_slope"]])
     values = np.concatenate((operations["more"], operations["x"][:, None], operations["y"][:, None]), axis=1)
     are_integers = ((values >= 1.0) & (values <= _MAX_IMAGE_SIDE) & (values == np.floor(values))).all(axis=1)
@@ -193,11 +193,12 @@ class _Spans(NamedTuple):
     row: NDArray[np.int64]
     col: NDArray[np.int64]
     extent: NDArray[np.int64]
-    """Number of elements from the first to the last of a row."""
+    """Number of elements that a row spans from its first to its last one."""
 
 
 def _overwrites(code: NDArray[np.intp], has_operand: NDArray[np.bool_], spans: _Spans) -> NDArray[np.bool_]:
-    """Whether a written operand shares elements with another, except for an elementwise operation in place."""
+    """Return whether a written operand shares elements with another one, other than in an elementwise operation in
+    place."""
     overwrites = np.zeros(len(code), np.bool_)
     pairs = [(0, i) for i in range(1, OPERANDS)]
     if (code == _ADAM).any():
@@ -232,9 +233,9 @@ def describe(op: np.void, fault: int, sizes: Sizes) -> str:
 
 
 def first_uninitialised_read(operations: NDArray[np.void], scratch: int) -> int | None:
-    """Index of the first operation that reads scratch elements not yet written in the update, or None.
+    """Return the index of the first operation that reads scratch elements not yet written in the update, or None.
 
-    Such elements would belong to another update or trial.  Values written in a section are available only in that
+    Such elements would come from a different update or trial.  Values written in a section are available only in that
     section. The operations must be valid according to ``faults``.
     """
     operands = read_operands(operations)
@@ -257,7 +258,7 @@ def first_uninitialised_read(operations: NDArray[np.void], scratch: int) -> int 
 def _elements(
     scratch: NDArray[np.uint32], rows: int, cols: int, offset: int, row_stride: int, col_stride: int
 ) -> NDArray[np.uint32]:
-    """View of an operand's elements, each once."""
+    """Return a view of an operand's elements, each appearing once."""
     rows, cols = rows if row_stride else 1, cols if col_stride else 1
     if (cols == 1 or col_stride == 1) and (rows == 1 or row_stride == cols):
         return scratch[offset : offset + rows * cols]

@@ -28,7 +28,7 @@ class Convolutions:
         self.filters: Final = list[tuple[int, int]]()
         """Rows and columns of each layer's weights; each layer also has a bias (1, columns)."""
         self.windows: Final = list[Windows]()
-        """Windows that each layer reads."""
+        """Windows of the inputs that each layer reads."""
         (height, width), channels = image.size, image.frames
         for layer in image.convolutions:
             windows = Windows(height, width, channels, layer.side, layer.stride)
@@ -36,12 +36,13 @@ class Convolutions:
             self.filters.append((windows.patch, layer.channels))
             (height, width), channels = windows.grid, layer.channels
         self.output_shape: Final = height, width, channels
-        """Rows, columns and channels of the outputs, which are ordered in this way."""
+        """Number of rows, columns and channels of the outputs, which are ordered by row, column and channel."""
         self.outputs: Final = height * width * channels
         """Number of outputs per image."""
 
     def __call__(self, images: Array, parameters: Iterator[Field]) -> Array:
-        """Outputs (rows, outputs) for images (rows, inputs), with the next weights and biases of ``parameters``."""
+        """Return the outputs (rows, outputs) for images (rows, inputs), taking the next weights and biases from
+        ``parameters``."""
         rows = images.shape[0]
         for windows in self.windows:
             weight, bias = (images.tape.read(next(parameters)) for _ in range(2))

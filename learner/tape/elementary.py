@@ -16,52 +16,52 @@ def _slope(name: str, g: Gradient, y: Array) -> Array:
 
 
 def exp(a: Array) -> Array:
-    """e^a."""
+    """Return e^a."""
     return a.tape.elementwise("exp", [a], [lambda g, y: g * y])
 
 
 def log(a: Array) -> Array:
-    """Natural logarithm."""
+    """Return the natural logarithm of a."""
     return a.tape.elementwise("log", [a], [lambda g, y: divide_gradient(g, a)])
 
 
 def sqrt(a: Array) -> Array:
-    """Square root."""
+    """Return the square root of a."""
     return a.tape.elementwise("sqrt", [a], [lambda g, y: divide_gradient(g * 0.5, y)])
 
 
 def square(a: Array) -> Array:
-    """a a."""
+    """Return the square of a."""
     return a.tape.elementwise("multiply", [a, a], [lambda g, y: (g * 2.0) * a, lambda g, y: 0.0])
 
 
 def tanh(a: Array) -> Array:
-    """Hyperbolic tangent."""
+    """Return the hyperbolic tangent of a."""
     return a.tape.elementwise("tanh", [a], [lambda g, y: _slope("tanh_slope", g, y)])
 
 
 def sigmoid(a: Array) -> Array:
-    """1 / (1 + e^-a)."""
+    """Return 1 / (1 + e^-a)."""
     return a.tape.elementwise("sigmoid", [a], [lambda g, y: _slope("sigmoid_slope", g, y)])
 
 
 def softplus(a: Array) -> Array:
-    """ln(1 + e^a)."""
+    """Return ln(1 + e^a)."""
     return a.tape.elementwise("softplus", [a], [lambda g, y: g * a.tape.elementwise("sigmoid", [a], [])])
 
 
 def softsign(a: Array) -> Array:
-    """a / (1 + |a|)."""
+    """Return a / (1 + |a|)."""
     return a.tape.elementwise("softsign", [a], [lambda g, y: _slope("softsign_slope", g, y)])
 
 
 def relu(a: Array) -> Array:
-    """max(a, 0)."""
+    """Return max(a, 0)."""
     return a.tape.elementwise("clamp", [a], [lambda g, y: _slope("where_positive", g, y)], x=0.0, y=float("inf"))
 
 
 def clip(a: Array, low: float, high: float) -> Array:
-    """Clip a to [low, high]; no gradient passes outside."""
+    """Clip a to [low, high]; the gradient is 0 outside this range."""
 
     def rule(g: Gradient, y: Array) -> Gradient:
         return a.tape.elementwise("inside", [a, a.tape.expand(g, a.shape)], [], x=low, y=high)
@@ -70,7 +70,7 @@ def clip(a: Array, low: float, high: float) -> Array:
 
 
 def minimum(a: Array, b: Array) -> Array:
-    """The smaller of the two; on a tie the gradient passes to the first."""
+    """Return the smaller of the two; on a tie, the gradient passes to the first."""
     tape, shape = a.tape, a.tape.common_shape([a, b])
 
     def select_gradient(name: str) -> Callable[[Gradient, Array], Gradient]:
@@ -80,34 +80,35 @@ def minimum(a: Array, b: Array) -> Array:
 
 
 def maximum(a: Array, b: Array) -> Array:
-    """The larger of the two."""
+    """Return the larger of the two."""
     return -minimum(-a, -b)
 
 
 def equal(a: Array, b: Array) -> Array:
-    """1 where the two are equal, else 0; a constant for gradients."""
+    """Return 1 where the two are equal, else 0, as a constant for gradients."""
     return a.tape.elementwise("equal", [a, b], [])
 
 
 def greater(a: Array, b: Array) -> Array:
-    """1 where a > b, else 0, including for NaN; a constant for gradients."""
+    """Return 1 where a > b, else 0 (also for NaN), as a constant for gradients."""
     return a.tape.elementwise("where_more", [a, b, a.tape.filled((1, 1), 1.0)], [])
 
 
 def softmax(a: Array) -> Array:
-    """Softmax of each row."""
+    """Return the softmax of each row."""
     e = exp(a - a.row_maxima())
     return e / e.row_sums()
 
 
 def log_softmax(a: Array) -> Array:
-    """Logarithm of the softmax of each row."""
+    """Return the logarithm of the softmax of each row."""
     shifted_logits = a - a.row_maxima()
     return shifted_logits - log(exp(shifted_logits).row_sums())
 
 
 def standardise(a: Array, eps: float, *, columns: bool = False) -> Array:
-    """(a - mean) / sqrt(variance + eps) over each row, or over each column; the variance is the mean square."""
+    """Return (a - mean) / sqrt(variance + eps) over each row, or over each column; the variance is the mean squared
+    deviation."""
     tape, source, post = a.tape, a.tape.expand_repeats(a), COLUMNS if columns else 0
     out = tape.emit("standardise", a.shape, [source], post=post, y=eps)
 
@@ -118,7 +119,8 @@ def standardise(a: Array, eps: float, *, columns: bool = False) -> Array:
 
 
 class Dropout:
-    """Dropout (Srivastava et al. 2014) at ``rate``; masks differ between updates, through ``seed``, and between uses.
+    """Dropout (Srivastava et al. 2014) at ``rate``, with masks that differ between updates, because of ``seed``, and
+    between uses.
 
     ``seed`` (1, 1): an integer below ``N_SEEDS``.
     """
@@ -138,7 +140,7 @@ class Dropout:
 
 
 def project(p: Array, reward: Array, discount: Array, low: float, high: float) -> Array:
-    """Project distributions (rows, atoms) of reward + discount z onto the atoms z, uniform on [low, high].
+    """Project distributions (rows, atoms) of reward + discount z onto the atoms z, which are uniform on [low, high].
 
     The result is a constant for gradients (Bellemare et al. 2017).  Mass beyond the atoms is assigned to the outermost
     ones.
@@ -147,7 +149,7 @@ def project(p: Array, reward: Array, discount: Array, low: float, high: float) -
 
 
 def dense(x: Array, weight: Array, bias: Array, *, relu: bool = False) -> Array:
-    """x weight + bias, optionally followed by relu units: (rows, in) (in, out) + (1, out)."""
+    """Return x weight + bias, optionally followed by relu units: (rows, in) (in, out) + (1, out)."""
     (rows, inner), cols, tape = x.shape, weight.shape[1], x.tape
     if weight.shape[0] != inner or bias.shape != (1, cols):
         raise tape.error(f"layer shapes do not fit: inputs {x.shape}, weights {weight.shape}, biases {bias.shape}")
@@ -178,9 +180,9 @@ def dense(x: Array, weight: Array, bias: Array, *, relu: bool = False) -> Array:
 
 
 def patches(images: Array, windows: Windows) -> Array:
-    """Windows of images (rows, pixels): a row (patch,) for each window, in order, of each image in turn.
+    """Return the windows of images (rows, pixels): a row (patch,) for each window, in order, image by image.
 
-    The windows of a record's images are copied only once.
+    The windows of images in the record are copied only once.
     """
     (rows, pixels), tape = images.shape, images.tape
     section, window_array = tape.patches.get((images, windows), (-1, images))
@@ -231,15 +233,18 @@ def concatenate(*parts: Array) -> Array:
 
 
 def split(a: Array, column: int) -> tuple[Array, Array]:
-    """Columns before ``column``, and the others.  If ``a`` concatenates two arrays of these widths, returns them, so
-    that no gradient is computed with respect to a constant one."""
+    """Return the columns before ``column``, and the remaining ones.
+
+    If ``a`` is a concatenation of two arrays of these widths, return those arrays, so that no gradient is computed with
+    respect to a constant one.
+    """
     if [part.shape[1] for part in a.parts] == [column, a.shape[1] - column]:
         return a.parts[0], a.parts[1]
     return a.columns(0, column), a.columns(column, a.shape[1])
 
 
 def stack(a: Array, b: Array) -> Array:
-    """Rows of a, then those of b."""
+    """Concatenate the rows of a and b."""
     tape, (rows, cols) = a.tape, a.shape
     if b.shape[1] != cols:
         raise tape.error(f"cannot stack the rows of arrays {a.shape} and {b.shape}")

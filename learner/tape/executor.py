@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from onrig.learner.tape.program import Program
 
 Run = Callable[[NDArray[np.floating], NDArray[np.floating], NDArray[np.uint32] | None], None]
-"""``run(state, records, sections)``: run a program on states (S, size), which it changes, and on records (S, K, size),
-update by update; ``sections`` (K,) has a bit for each section that runs in an update; None means no section."""
+"""Function ``run(state, records, sections)`` that runs a program, update by update, on states (S, size) and records
+(S, K, size), both of which it changes.  ``sections`` (K,) has, for each update, a bit for every section that runs in
+it; None means that no section runs."""
 
 
 class Executor(Protocol):
-    """Backend that runs programs; a trial's results do not depend on the others."""
+    """Backend that runs programs; a trial's results do not depend on the other trials."""
 
     name: str
     """``numpy``, ``native`` and the variant, or ``torch`` and the device."""
@@ -34,7 +35,7 @@ def check_arrays(
     records: NDArray[np.floating],
     sections: NDArray[np.uint32] | None,
 ) -> None:
-    """Check that a program can run on these arrays; raises ValueError."""
+    """Raise ValueError unless a program can run on these arrays."""
     S, K = records.shape[:2]
     if state.shape != (S, program.state.size) or records.shape != (S, K, program.record.size):
         expected_shapes = f"{(S, program.state.size)} and {(S, K, program.record.size)}"

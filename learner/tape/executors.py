@@ -18,7 +18,7 @@ class ExecutorError(Exception):
 
 
 def executor_for(dtype: DTypeLike) -> Executor:
-    """Return the executor for float32 or float64; raises ExecutorError."""
+    """Return the executor for float32 or float64; raise ExecutorError if it cannot run here."""
     real_dtype: np.dtype[Any] = np.dtype(dtype)
     native, device = library(), torch_device()
     if device:

@@ -20,7 +20,8 @@ _ARGUMENTS: Final[list[Any]] = [
 ]
 _IS_PRODUCT: Final = np.array([operation.kind is Kind.PRODUCT for operation in OPERATIONS])
 _MAX_LANES: Final = 64
-"""Maximum number of elements in a vector register; narrower matrices are transposed if they have more rows."""
+"""Maximum number of elements in a vector register; narrower matrices are transposed if they have more rows than
+that."""
 
 
 class NativeExecutor:
@@ -62,7 +63,7 @@ class NativeExecutor:
 
 
 def transposed_elements(operations: NDArray[np.void]) -> NDArray[np.int64]:
-    """Maximum number of matrix elements that each operation transposes; only products transpose any."""
+    """Return the maximum number of matrix elements that each operation transposes, which is 0 except for products."""
     rows, cols, inner = (operations[key].astype(np.int64) for key in ("rows", "cols", "inner"))
     elements = np.maximum(inner * cols, rows * np.minimum(cols, _MAX_LANES))
     return np.where(_IS_PRODUCT[operations["code"]], elements, 0)

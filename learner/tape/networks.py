@@ -19,13 +19,14 @@ from onrig.learner.tape.spaces import Field, Group, Layout
 _OUTPUT_INIT: Final = 3e-3
 Activation = Callable[[Array], Array]
 Draw = Callable[[np.random.Generator, int, int, bool], tuple[NDArray[np.float64], NDArray[np.float64]]]
-"""``draw(stream, inputs, outputs, last)``: draws weights (inputs, outputs) and bias (outputs,) of a layer."""
+"""Function ``draw(stream, inputs, outputs, is_last)`` that draws the weights (inputs, outputs) and bias (outputs,) of a
+layer."""
 
 
 def fan_in_uniform(
     stream: np.random.Generator, inputs: int, outputs: int, is_last: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Draw weights and biases uniformly within ±1 / sqrt(inputs): the initialisation of TD3 and SAC."""
+    """Draw weights and biases uniformly within ±1 / sqrt(inputs), the initialisation of TD3 and SAC."""
     bound = 1.0 / math.sqrt(inputs)
     return stream.uniform(-bound, bound, (inputs, outputs)), stream.uniform(-bound, bound, outputs)
 
@@ -33,8 +34,8 @@ def fan_in_uniform(
 def glorot(
     stream: np.random.Generator, inputs: int, outputs: int, is_last: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Draw Glorot-uniform hidden weights with biases 0; output weights and biases U(±3e-3) (Lillicrap et al. 2016,
-    supp. §7).
+    """Draw a hidden layer's weights Glorot-uniformly, with biases 0, or output weights and biases from U(±3e-3)
+    (Lillicrap et al. 2016, supp. §7).
 
     De Bruin et al. 2018 do not state their initialisation.
     """
@@ -57,9 +58,9 @@ class Mlp:
         scaled_widths: Sequence[int] = (),
         filters: Sequence[tuple[int, int]] = (),
     ) -> None:
-        """``sizes``: inputs, units of each hidden layer, outputs; ``joined_widths``: number of additional columns
-        that enter layer i; for subclasses, ``scaled_widths``: widths of layers with a scale and a shift, and
-        ``filters``: sizes of preceding layers."""
+        """``sizes``: inputs, units of each hidden layer, outputs; ``joined_widths``: number of additional columns that
+        enter layer i.  Subclasses also set ``scaled_widths``, the widths of layers with a scale and a shift, and
+        ``filters``, the sizes of preceding layers."""
         widths = joined_widths or {}
         self.sizes: Final = [
             *filters,
@@ -79,24 +80,25 @@ class Mlp:
 
     @property
     def _layers(self) -> Sequence[Field]:
-        """Weights and bias of each layer in turn."""
+        """Weights and bias of every layer, in turn."""
         return self.group.fields[: 2 * len(self.sizes)]
 
     @property
     def _scales(self) -> Sequence[Field]:
-        """Scale and shift in turn."""
+        """Scale and shift of every scaled layer, in turn."""
         return self.group.fields[2 * len(self.sizes) :]
 
     def __call__(self, x: Array, **joined_arrays: Array) -> Array:
-        """Linear outputs (rows, outputs) at inputs (rows, inputs); ``join1`` enters the second layer, and so on."""
+        """Return the linear outputs (rows, outputs) at inputs (rows, inputs); ``join1`` enters the second layer, and so
+        on."""
         return self.from_layer(0, x, **joined_arrays)
 
     def train(self, x: Array, dropout: Dropout | None = None) -> Array:
-        """Linear outputs in an update; subclasses use ``dropout`` and the statistics of the batch."""
+        """Return the linear outputs in an update; subclasses use ``dropout`` and the statistics of the batch."""
         return self(x)
 
     def from_layer(self, first: int, x: Array, **joined_arrays: Array) -> Array:
-        """Linear outputs from the inputs of layer ``first``."""
+        """Return the linear outputs, starting from the inputs of layer ``first``."""
         last_index = len(self.sizes) - 1
         for i in range(first, last_index + 1):
             joined_array = joined_arrays.get(f"join{i}")
@@ -104,7 +106,7 @@ class Mlp:
         return x
 
     def layer(self, index: int, x: Array, *, is_last: bool = False) -> Array:
-        """Outputs of one layer, after its units unless it is the last."""
+        """Return the outputs of one layer, after its activation units unless it is the last."""
         weight, bias = (x.tape.read(f) for f in self.group.fields[2 * index : 2 * index + 2])
         if is_last:
             return dense(x, weight, bias)
@@ -133,14 +135,14 @@ class Mlp:
         row[self.group.flat_field.slice] = row[source.group.flat_field.slice]
 
     def layers(self, row: NDArray[np.floating]) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
-        """Copy weights (in, out) and bias (out,) of each layer out of a trial's state."""
+        """Copy the weights (in, out) and bias (out,) of each layer from a trial's state."""
         values = [row[f.slice].reshape(f.shape).copy() for f in self._layers]
         return [(weight, bias[0]) for weight, bias in zip(values[::2], values[1::2], strict=True)]
 
 
 class ImageMlp(Mlp):
-    """Convolutions of the images in the first columns of the inputs, then fully connected layers that receive their
-    outputs and the other columns."""
+    """Network that applies convolutions to the images in the first columns of its inputs, and fully connected layers to
+    the outputs of the convolutions and the other columns."""
 
     def __init__(self, state: Layout, name: str, sizes: Sequence[int], image: Image) -> None:
         self._convolutions: Final = Convolutions(image)
@@ -161,7 +163,8 @@ def mlp(state: Layout, name: str, sizes: Sequence[int], image: Image | None) -> 
 
 
 class LayerNormalised(Mlp):
-    """Dropout and layer normalisation (Ba et al. 2016) before the relu units, each optional: Hiraoka et al. 2022."""
+    """Network with dropout and layer normalisation (Ba et al. 2016) before the relu units, each optional
+    (Hiraoka et al. 2022)."""
 
     EPS: Final = 1e-5
 
@@ -169,7 +172,7 @@ class LayerNormalised(Mlp):
         super().__init__(state, name, sizes, scaled_widths=sizes[1:-1] if is_normalised else ())
 
     def layer(self, index: int, x: Array, *, is_last: bool = False, dropout: Dropout | None = None) -> Array:
-        """Outputs of one layer, after its units unless it is the last."""
+        """Return the outputs of one layer, after its activation units unless it is the last."""
         if is_last or (dropout is None and not self._scales):
             return super().layer(index, x, is_last=is_last)
         x = super().layer(index, x, is_last=True)
@@ -184,7 +187,8 @@ class LayerNormalised(Mlp):
 
 
 class BatchNormalised(Mlp):
-    """Relu units with batch normalisation (Ioffe and Szegedy 2015) of each layer's inputs: Bhatt et al. 2024."""
+    """Network of relu units with batch normalisation (Ioffe and Szegedy 2015) of each layer's inputs
+    (Bhatt et al. 2024)."""
 
     EPS: Final = 1e-3
     MOMENTUM: Final = 0.99
@@ -194,7 +198,7 @@ class BatchNormalised(Mlp):
         super().__init__(state, name, sizes, scaled_widths=sizes[:-1])
         shapes = {f"{kind}{i}": (1, cols) for i, cols in enumerate(sizes[:-1]) for kind in ("mean", "variance")}
         self._statistics: Final = state.group(f"{name}_statistics", shapes).fields
-        """Running mean and variance of the inputs of each layer in turn."""
+        """Running mean and variance of every layer's inputs, in turn."""
 
     def draw(self, row: NDArray[np.floating], stream: np.random.Generator, draw: Draw) -> None:
         super().draw(row, stream, draw)
@@ -202,12 +206,13 @@ class BatchNormalised(Mlp):
             row[f.slice] = 1.0
 
     def layer(self, index: int, x: Array, *, is_last: bool = False) -> Array:
-        """Outputs of one layer, whose inputs are normalised by the running statistics."""
+        """Return the outputs of one layer, with its inputs normalised by the running statistics."""
         mean, variance = (x.tape.read(f) for f in self._statistics[2 * index : 2 * index + 2])
         return super().layer(index, self._scale(index, (x - mean) / sqrt(variance + self.EPS)), is_last=is_last)
 
     def train(self, x: Array, dropout: Dropout | None = None) -> Array:
-        """Linear outputs, normalised by the statistics of the batch, which update the running ones."""
+        """Return the linear outputs, with inputs normalised by the batch's statistics, and update the running
+        statistics."""
         last_index, rows = len(self.sizes) - 1, x.shape[0]
         for i in range(last_index + 1):
             mean = x.column_sums() * (1.0 / rows)
@@ -218,7 +223,7 @@ class BatchNormalised(Mlp):
         return x
 
     def layers(self, row: NDArray[np.floating]) -> list[tuple[NDArray[np.floating], NDArray[np.floating]]]:
-        """Copy out weights and biases of the same network without normalisation."""
+        """Copy out the weights and biases of the equivalent network without normalisation."""
         folded_layers = []
         for i, (weight, bias) in enumerate(super().layers(row)):
             fields = (*self._statistics[2 * i : 2 * i + 2], *self._scales[2 * i : 2 * i + 2])

@@ -1,4 +1,4 @@
-"""Programs run by numpy: reference for the compiled kernels, and fallback if they are not built."""
+"""Programs run by numpy: the reference for the compiled kernels, and the fallback if they are not built."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from onrig.learner.tape.program import Program
 
 
 class NumpyExecutor:
-    """Executor whose programs have one state, one record and one scratch space, used by trials and updates in turn."""
+    """Executor whose programs have one state, one record and one scratch space, which trials and updates use in
+    turn."""
 
     name = "numpy"
 

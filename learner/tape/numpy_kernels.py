@@ -99,7 +99,7 @@ UFUNCS: Final[dict[str, Callable[..., object]]] = {
     "softplus": _softplus,
     "softsign": _softsign,
 }
-"""Kernels with their output as the keyword ``out``."""
+"""Kernels that take their output as the keyword ``out``."""
 FUNCTIONS: Final[dict[str, Callable[..., object]]] = {
     "tanh_slope": _tanh_slope,
     "sigmoid_slope": _sigmoid_slope,
@@ -115,7 +115,7 @@ FUNCTIONS: Final[dict[str, Callable[..., object]]] = {
     "sum": _sum,
     "sum_of_squares": _sum_of_squares,
 }
-"""Kernels with their output as the last argument."""
+"""Kernels that take their output as the last argument."""
 
 
 def _product(op: np.void, out: Values, inputs: Sequence[Values], x: Any, y: Any) -> Kernel:
@@ -279,14 +279,14 @@ def _axis(op: np.void) -> int:
 
 
 def _hash(bits: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Hash of each word ("lowbias32", C. Wellons 2018)."""
+    """Return the hash of each word ("lowbias32", C. Wellons 2018)."""
     bits = (bits ^ (bits >> np.uint32(16))) * np.uint32(0x7FEB352D)
     bits = (bits ^ (bits >> np.uint32(15))) * np.uint32(0x846CA68B)
     return bits ^ (bits >> np.uint32(16))
 
 
 def dropout_mask(shape: tuple[int, int], rate: float, use_index: int, seed: float) -> NDArray[np.bool_]:
-    """Mask of the elements that ``drop`` keeps; a seed outside of [0, ``N_SEEDS``) counts as 0."""
+    """Return the mask of the elements that ``drop`` keeps; a seed outside [0, ``N_SEEDS``) counts as 0."""
     seed_word = np.array([seed if 0.0 <= seed < N_SEEDS else 0.0]).astype(np.uint32)
     key = _hash(seed_word ^ _hash(np.array([use_index], np.uint32) + np.uint32(0x9E3779B9)))
     elements = np.arange(shape[0] * shape[1], dtype=np.uint32) * np.uint32(0x9E3779B9)
@@ -351,4 +351,4 @@ FACTORIES: Final[dict[str, Callable[..., Kernel]]] = {
     "drop": _drop,
     "adam": _adam,
 }
-"""Functions that build a kernel from operation, output, inputs and constants."""
+"""Functions that build a kernel from an operation, its output, its inputs and its constants."""

@@ -1,4 +1,4 @@
-"""Operations of a tape, and the layout of a list of them for executors.
+"""Operations of a tape, and the layout of the list of operations that executors receive.
 
 Every operand is a matrix in one of three spaces, given by the offset of its first element and the strides between rows
 and between columns; a stride of 0 repeats the row or the column.  Executors such as
@@ -52,20 +52,21 @@ class Operation(NamedTuple):
     shapes: str
     """Rows and columns of the output and of each input, each one of ``DIMENSIONS``."""
     written_operands: tuple[int, ...] = ()
-    """Indices of the operands that the operation updates; all others except the output are only read."""
+    """Indices of the operands that the operation both reads and writes; all others except the output are only read."""
     posts: tuple[int, ...] = (0,)
     """Valid values of ``post``."""
 
 
 DIMENSIONS: Final = "1rcim"
-"""One, rows, columns, the inner dimension, and the moments of one parameter per column: 2 columns + 1."""
+"""Letters for dimensions: one, rows, columns, the inner dimension, and the moments of one parameter per column
+(2 columns + 1)."""
 MASKED: Final = 2
-"""``post`` of a product whose last operand is a mask; with other values, that operand is missing."""
+"""``post`` of a product whose last operand is a mask; with other values, the product does not have that operand."""
 
 N_SEEDS: Final = 1 << 24
-"""Number of seeds of ``drop``: integers that single precision represents."""
+"""Number of seeds of ``drop``, which are integers that single precision represents exactly."""
 COLUMNS: Final = 1
-"""``post`` of an operation on each column; 0: on each row."""
+"""``post`` of an operation on each column; it is 0 for an operation on each row."""
 
 
 def _elementwise(name: str, inputs: int, written_operands: tuple[int, ...] = ()) -> Operation:
@@ -111,7 +112,8 @@ OPERATIONS: Final = (
     Operation("column_sum", Kind.SPECIFIC, "1c rc"),
     # Distributions over atoms z from x to y: projects p of reward + discount z onto z.
     Operation("project", Kind.SPECIFIC, "rc rc r1 r1"),
-    # (a - mean) / sqrt(variance + y) over each row, or over each column if post is 1; and its derivative: a, gradient.
+    # (a - mean) / sqrt(variance + y) over each row, or over each column if post is 1.  The derivative takes a and a
+    # gradient.
     Operation("standardise", Kind.SPECIFIC, "rc rc", posts=(0, COLUMNS)),
     Operation("standardise_slope", Kind.SPECIFIC, "rc rc rc", posts=(0, COLUMNS)),
     # a / (1 - x) or 0, with probability x, by a hash of the element, ``inner`` and the seed (an integer below 2^24).
@@ -125,8 +127,7 @@ OPERATIONS: Final = (
     # In-place operations.
     _elementwise("add_scaled", 1, written_operands=(0,)),  # += x a
     _elementwise("follow", 1, written_operands=(0,)),  # += x (a - out)
-    # Operands: parameters, gradient, moments, factor of the step size x; y is added to roots; moment factors in
-    # ``more``.
+    # Operands: parameters, gradient, moments, factor of the step size x.  y is added to roots; ``more`` has the betas.
     Operation("adam", Kind.SPECIFIC, "1c 1c 1m 11", written_operands=(0, 2)),
 )
 CODES: Final = {operation.name: code for code, operation in enumerate(OPERATIONS)}

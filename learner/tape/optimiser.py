@@ -15,8 +15,8 @@ from onrig.learner.tape.trace import Tape
 class Adam:
     """Adam (Kingma and Ba 2015) for the parameters of a group; each trial has its own step count.
 
-    ``decay`` applies to ``decayed_fields`` (weights, not biases): decoupled, by a factor 1 - lr * decay before each
-    step (AdamW), or, if ``is_coupled``, as decay * weight added to the gradient.
+    ``decay`` applies to ``decayed_fields`` (weights, not biases).  It is decoupled, a factor 1 - lr * decay before each
+    step (AdamW), or, if ``is_coupled``, decay * weight is added to the gradient.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ def descend(
     factor: Array | None = None,
     max_norm: float | None = None,
 ) -> None:
-    """Take one step of each optimiser along the negative gradient of ``loss``, with its norm over all of them clipped
-    to ``max_norm``."""
+    """Take one step of each optimiser along the negative gradient of ``loss``; the gradient's norm over all optimisers
+    is clipped to ``max_norm``."""
     gradients = tape.gradient(loss, [optimiser.group for optimiser in optimisers])
     if max_norm is not None:
         clip_norm(tape, gradients, max_norm)
@@ -87,7 +87,7 @@ def clip_norm(tape: Tape, gradients: Sequence[Array], max_norm: float) -> None:
 
 
 def polyak_average(tape: Tape, target: Group, online: Group, step: float) -> None:
-    """Polyak-average the target: move it by this fraction towards the online parameters (1: copy)."""
+    """Polyak-average the target: move it by the fraction ``step`` towards the online parameters (1: copy)."""
     destination, source = (Array(tape, Space.STATE, g.flat_field.offset, g.flat_field.shape) for g in (target, online))
     if step == 1.0:
         tape.emit("copy", destination.shape, [source], out=destination)

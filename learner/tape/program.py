@@ -1,4 +1,4 @@
-"""A finished tape: the list of operations in the layout for executors, with packed scratch space, fully checked."""
+"""A finished tape: the checked list of operations in the layout for executors, with packed scratch space."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Program:
     state: Layout
     record: Layout
     scratch_size: int
-    """Number of elements."""
+    """Number of elements in the scratch space."""
     lines: tuple[str, ...]
     """Source line of each operation."""
 
@@ -35,7 +35,7 @@ class Program:
 
 
 def finish_program(tape: Tape) -> Program:
-    """Finish a tape; raises TapeError, with the source line of the operation, if one is invalid."""
+    """Finish a tape; raise TapeError, with the operation's source line, if an operation is invalid."""
     new_offsets, size = _pack(tape)
     starts = sorted(new_offsets)
     operations = np.array([_encode(e, new_offsets, starts) for e in tape.operations], RECORD)
@@ -45,7 +45,7 @@ def finish_program(tape: Tape) -> Program:
 
 
 def _pack(tape: Tape) -> tuple[dict[int, int], int]:
-    """Map old scratch offsets to new ones, and return the size; arrays with disjoint lifetimes share memory."""
+    """Return a map from old to new scratch offsets, and the size; arrays with disjoint lifetimes share memory."""
     starts = [start for start, _ in tape.scratch_arrays]
     lifetimes: dict[int, tuple[int, int]] = {}
     for i, e in enumerate(tape.operations):
@@ -107,7 +107,7 @@ def _encode(e: RecordedOperation, new_offsets: dict[int, int], starts: list[int]
 
 
 def _strides(e: RecordedOperation, a: Array) -> tuple[int, int]:
-    """Strides between the rows and between the columns of an operand, 0 where one is repeated."""
+    """Return the strides between the rows and between the columns of an operand, 0 where one is repeated."""
     if OPERATIONS[CODES[e.name]].kind is not Kind.ELEMENTWISE:
         return a.strides
     row, col = (0 if n == 1 else stride for n, stride in zip(a.shape, a.strides, strict=True))
@@ -115,7 +115,8 @@ def _strides(e: RecordedOperation, a: Array) -> tuple[int, int]:
 
 
 def _has_one_row(e: RecordedOperation) -> bool:
-    """Whether an elementwise operation has a single row: all operands are contiguous, or have one element."""
+    """Return whether an elementwise operation can be encoded as a single row: all operands are contiguous, or have one
+    element."""
     if OPERATIONS[CODES[e.name]].kind is not Kind.ELEMENTWISE:
         return False
     return all(
@@ -124,8 +125,8 @@ def _has_one_row(e: RecordedOperation) -> bool:
 
 
 def check(program: Program) -> None:
-    """Check that operands are inside their spaces, outputs do not overlap inputs, and elements are written before
-    reading.
+    """Check that operands are inside their spaces, outputs do not overlap inputs, and elements are written before they
+    are read.
 
     Raises TapeError for the first invalid operation.
     """

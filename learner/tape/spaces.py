@@ -1,4 +1,4 @@
-"""Named arrays of a space: offsets of a trial's parameters or a record's fields, in elements of one row."""
+"""Named arrays of a space: the offsets of a trial's parameters or of a record's fields, in elements of one row."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Group:
 
 
 class Layout:
-    """Fields of a space, in the order of addition."""
+    """Fields of a space, in the order in which they were added."""
 
     def __init__(self) -> None:
         self.fields: dict[str, Field] = {}
@@ -54,11 +54,11 @@ class Layout:
         return -(-self._end // ALIGN) * ALIGN
 
     def add(self, name: str, rows: int, cols: int) -> Field:
-        """Add a field (rows, cols); raises ValueError if the name exists."""
+        """Add a field (rows, cols); raise ValueError if the name already exists."""
         return self._put(name, self.size, (rows, cols))
 
     def group(self, name: str, shapes: Mapping[str, tuple[int, int]]) -> Group:
-        """Add adjacent fields ``name/key``; raises ValueError if a name exists."""
+        """Add adjacent fields ``name/key``; raise ValueError if a name already exists."""
         start, fields = self.size, list[Field]()
         for key, shape in shapes.items():
             fields.append(self._put(f"{name}/{key}", fields[-1].slice.stop if fields else start, shape))
@@ -73,7 +73,7 @@ class Layout:
 
 
 def allocate_rows(n_rows: int, layout: Layout, dtype: np.dtype[np.floating]) -> NDArray[np.floating]:
-    """Allocate zeros (count, layout.size), each row aligned to 64 bytes if elements are float32."""
+    """Allocate zeros (n_rows, layout.size), with each row aligned to 64 bytes if elements are float32."""
     nbytes = n_rows * layout.size * dtype.itemsize
     buffer = np.zeros(nbytes + 64, np.uint8)
     start = -buffer.ctypes.data % 64

@@ -1,4 +1,4 @@
-"""Programs run by torch, on a CPU or a GPU: as a float64 reference, and for networks wide enough for a GPU.
+"""Programs run by torch, on a CPU or a GPU, as a float64 reference or for networks wide enough for a GPU.
 
 This is the only module of the learner that imports torch.
 """
@@ -23,11 +23,14 @@ _SOFTPLUS_LINEAR: Final = 20.0
 
 
 class TorchExecutor:
-    """Executor whose programs have one state, one record and one scratch space on a device, used by trials and updates
-    in turn; the host waits for the device only once a trial's updates are done."""
+    """Executor whose programs have one state, one record and one scratch space on a device, which trials and updates
+    use in turn.
+
+    The host waits for the device only once a trial's updates are done.
+    """
 
     def __init__(self, device: str, dtype: np.dtype[np.floating]) -> None:
-        """Open a device; raises RuntimeError or AssertionError if it is unknown to torch."""
+        """Open a device; raise RuntimeError or AssertionError if torch does not know it."""
         self.name = f"torch {device}"
         self.dtype = dtype
         self._device = torch.zeros(1, device=device).device
@@ -97,7 +100,7 @@ _OUT_FUNCTIONS: Final[dict[str, Callable[..., object]]] = {
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
 }
-"""Kernels with their output as the keyword ``out``."""
+"""Kernels that take their output as the keyword ``out``."""
 
 
 def _zero(value: Tensor) -> Tensor:
@@ -133,7 +136,7 @@ def _project(out: Tensor, low: float, high: float, p: Tensor, reward: Tensor, di
     atoms = out.shape[1]
     z = torch.linspace(low, high, atoms, dtype=torch.float64, device=out.device).to(out.dtype)
     position = ((reward + discount * z).clamp(low, high) - low) / ((high - low) / (atoms - 1))
-    # Each atom gathers from every position, weighted by distance: a scattered addition has no defined order.
+    # Each atom gathers from every position, weighted by distance, because a scattered addition has no defined order.
     weights = 1.0 - (position[:, :, None] - torch.arange(atoms, device=out.device)).abs()
     out.copy_((p[:, :, None] * weights.clamp(min=0.0)).sum(1))
 
@@ -149,7 +152,7 @@ _CONSTANT_KERNELS: Final[dict[str, Callable[..., object]]] = {
     "tile": lambda out, x, y, a: out.copy_(a.repeat(1, out.shape[1] // a.shape[1])),
     "project": _project,
 }
-"""Kernels called with output, constants and inputs."""
+"""Kernels that are called with their output, constants and inputs."""
 
 
 def _standardise(out: Tensor, post: int, eps: float, a: Tensor, *gradient: Tensor) -> Kernel:
@@ -189,7 +192,7 @@ def _patches(out: Tensor, is_slope: bool, windows: Windows, a: Tensor) -> Kernel
 
 
 def _hash(bits: Tensor) -> Tensor:
-    """``numpy_kernels._hash`` of 32-bit words, each in a 64-bit element."""
+    """Return ``numpy_kernels._hash`` of 32-bit words, each held in a 64-bit element."""
     word_mask = 0xFFFFFFFF
     bits = ((bits ^ (bits >> 16)) * 0x7FEB352D) & word_mask
     bits = ((bits ^ (bits >> 15)) * 0x846CA68B) & word_mask

@@ -1,6 +1,6 @@
-"""The tape: records the operations of an update as it is written, and derives gradients from them.
+"""The tape, which records the operations of an update and derives gradients from them.
 
-A gradient is derived by traversing the tape backwards, which appends the operations that compute it.
+A gradient is derived by traversing the tape backwards and appending the operations that compute it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ class Tape(Recorder):
         self.emit("copy", field.shape, [value], out=self.read(field))
 
     def gradient(self, loss: Array, groups: Sequence[Group]) -> list[Array]:
-        """Gradient of ``loss`` (1, 1) with respect to the parameters in each group, (1, size); all else is constant.
+        """Return the gradients of ``loss`` (1, 1) with respect to the parameters in each group, (1, size); all else is
+        constant.
 
-        Raises TapeError if the loss does not depend on a parameter, or was computed before a step changed one.
+        Raises TapeError if the loss does not depend on a parameter, or was computed before a step changed a parameter.
         """
         return gradients(loss, groups)
 
@@ -52,7 +53,7 @@ class PartialGradient(NamedTuple):
 
 
 def root_of(a: Array) -> tuple[Array, int]:
-    """Return the array that contains ``a`` as columns, or ``a`` itself, and its first column there."""
+    """Return the array that contains ``a`` as columns, or ``a`` itself, and the first of these columns."""
     start = 0
     while a.part_of is not None:
         a, first = a.part_of
@@ -61,7 +62,7 @@ def root_of(a: Array) -> tuple[Array, int]:
 
 
 def gradients(loss: Array, groups: Sequence[Group]) -> list[Array]:
-    """Append the gradient of ``loss`` with respect to the parameters in each group: ``Tape.gradient``."""
+    """Append the gradients of ``loss`` with respect to the parameters in each group; see ``Tape.gradient``."""
     tape = loss.tape
     leaves = {tape.read(f): (g, f) for g in groups for f in g.fields}
     depends_on_parameters: set[Array] = set(leaves)
@@ -102,7 +103,7 @@ def gradients(loss: Array, groups: Sequence[Group]) -> list[Array]:
 
 
 def _assemble(y: Array, parts: Sequence[PartialGradient]) -> Gradient:
-    """Sum the gradients with respect to ``y`` and to its columns."""
+    """Sum the gradients with respect to ``y`` and with respect to its columns."""
     if all(p.start == 0 and p.stop == y.shape[1] for p in parts):
         g = parts[0].g
         for p in parts[1:]:
@@ -143,7 +144,7 @@ def _join(target: Array, parts: Sequence[PartialGradient]) -> Array:
 def _write(destination: Array, parts: Sequence[PartialGradient], shared_allocations: Collection[int]) -> None:
     """Write the sum of gradients with respect to a parameter.
 
-    The operation that computed the first one writes it directly, unless its array is in ``shared_allocations``.
+    The operation that computed the first gradient writes it directly, unless its array is in ``shared_allocations``.
     """
     tape = destination.tape
     first_gradient, *other_gradients = (p.g for p in parts)
@@ -158,9 +159,10 @@ def _write(destination: Array, parts: Sequence[PartialGradient], shared_allocati
 
 
 def _redirect(g: Array, destination: Array, fixed_allocations: Collection[int]) -> bool:
-    """Redirect the only operation that writes ``g`` to ``destination``, if no operation reads ``g``.
+    """Redirect the only operation that writes ``g`` to ``destination`` if no operation reads ``g``; return whether it
+    was done.
 
-    ``fixed_allocations``: allocations that must not change.  Returns whether the operation was redirected.
+    ``fixed_allocations``: allocations that must not change.
     """
     if g.space is not Space.SCRATCH or g.shape != destination.shape or not g.is_contiguous:
         return False

@@ -1,4 +1,4 @@
-"""Windows of images, as convolutions read them."""
+"""Windows of images that convolutions read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Windows(NamedTuple):
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Number of windows in a column and in a row; windows are within the image."""
+        """Number of windows in a column and in a row; all windows are within the image."""
         return (self.height - self.side) // self.stride + 1, (self.width - self.side) // self.stride + 1
 
     @property
@@ -47,7 +47,7 @@ class Windows(NamedTuple):
 
 
 def view_by_window(images: NDArray[Any], windows: Windows) -> NDArray[Any]:
-    """View of images (rows, pixels) by window: (rows, down, across, side, side, channels)."""
+    """Return a view of images (rows, pixels) by window: (rows, down, across, side, side, channels)."""
     height, width, channels, side, stride = windows
     pixels = images.reshape(-1, height, width, channels)
     view_by_window = np.lib.stride_tricks.sliding_window_view(pixels, (side, side), axis=(1, 2), writeable=True)

@@ -1,8 +1,8 @@
-"""S trials of one configuration that advance together, each bit-identical to the same trial alone.
+"""S trials of one configuration that advance together, each bit-identical to the same trial run alone.
 
 Bit-identity holds on one kind of machine, with one torch thread.  ``Trials`` owns the loop: act, step, gather, learn,
-and evaluate at intervals.  Experiments differ in its parts: the world, the random numbers for exploration
-(``exploration_numbers``), the source of the experiences (``learning``), and the time of evaluations.
+and evaluate at intervals.  Experiments differ in the parts of the loop: the world, the random numbers for exploration
+(``exploration_numbers``), the source of the experiences (``learning``), and when evaluations take place.
 """
 
 from __future__ import annotations
@@ -47,35 +47,34 @@ from onrig.runtime.run_config import RunConfig
 from onrig.sim.plants import Plant
 
 WorldFactory = Callable[[Sequence[Role]], World]
-"""Creates a world with an actor for each role in each trial."""
+"""Function that creates a world with an actor for each role in each trial."""
 
 
 class Scores(NamedTuple):
     """Scores of S trials for the time since the previous scores."""
 
     train: NDArray[np.float64]
-    """(S,) mean raw reward per step of the training episode; for trials that advance step by step, the mean
-    return of the training episodes that ended, NaN if none did."""
+    """(S,): mean raw reward per step of the training episode; for trials that advance step by step, the mean return of
+    the training episodes that ended, NaN if none did."""
     evaluation: NDArray[np.float64]
-    """(S,) scores of noise-free episodes: one in parallel with the training episode, with the same policy, or several
-    after it."""
+    """(S,): scores of noise-free episodes, either one in parallel with the training episode and with the same policy,
+    or several after it."""
     batch_noise: NDArray[np.float64] | None
-    """(S, n + m) mean |noise| per state-action dimension in the minibatches replayed afterwards, in normalised units
+    """(S, n + m): mean |noise| per state-action dimension in the minibatches replayed afterwards, in normalised units
     (de Bruin et al. 2018, Table 6); None if the twin has no noise or nothing has been replayed."""
     replay_measures: NDArray[np.float64] | None = None
-    """(S, k) measures of ``REPLAY_MEASURES`` (``step_run``), NaN if missing; None for trials of complete
-    episodes."""
+    """(S, k): the ``REPLAY_MEASURES`` (``step_run``), NaN if missing; None for trials of complete episodes."""
     shield_counts: NDArray[np.float64] | None = None
-    """(S, 2) counts of ``onrig.learner.trials.step_run.SHIELD_COUNTS``; None for trials of complete
-    episodes, which have no shield."""
+    """(S, 2): the ``onrig.learner.trials.step_run.SHIELD_COUNTS``; None for trials of complete episodes, which have no
+    shield."""
 
 
 class Trials:
     """S trials with a batch of training actors.
 
     All actors take one environment step at a time; each actor's episodes end independently.  A trial whose networks
-    diverge does not affect the others: it continues with zero actions and NaN scores, which distinguish it from one
-    with a bad policy.
+    diverge does not affect the others: it continues with zero actions and with NaN scores, which distinguish it from a
+    trial with a bad policy.
     """
 
     def __init__(
@@ -92,8 +91,9 @@ class Trials:
     ) -> None:
         """Prepare trials with (S, K) training ``actors``, scored every ``steps_per_score`` environment steps.
 
-        ``evaluation``: a world for noise-free episodes, and their number.  Without it, each trial has one more actor in
-        ``world``, which is evaluated while the others train; all episodes then have ``steps_per_score`` steps.
+        ``evaluation``: a world for noise-free episodes, and the number of episodes.  Without it, each trial has one
+        more actor in ``world``, which is evaluated while the others train, and all episodes have ``steps_per_score``
+        steps.
         """
         self.algorithm: Final = algorithm
         """Learning algorithm: an ``Algorithm`` or an ``OnPolicy``."""
@@ -111,9 +111,9 @@ class Trials:
         self._rewards: list[NDArray[np.float64]] = []
         """Rewards (S, E) of each step of the current episode, if the evaluation runs in parallel."""
         self._episode_scores = np.zeros((2, S))
-        """Mean rewards of the last training and evaluation episodes."""
+        """(2, S): mean rewards in the last training and evaluation episodes."""
         self._return_totals = np.zeros((2, S))
-        """Sum and number of the returns of training episodes since the last scores."""
+        """(2, S): sum and number of the returns of training episodes since the last scores."""
         self._has_diverged = np.zeros(S, np.bool_)
         self._shield_counts = np.zeros((S, len(SHIELD_COUNTS)))
 
@@ -142,8 +142,8 @@ class Trials:
         )
 
     def train(self, steps: int) -> NDArray[np.float64]:
-        """Train for ``steps`` environment steps; returns the mean return (S,) of the training episodes that
-        ended in them."""
+        """Train for ``steps`` environment steps, and return the mean return (S,) of the training episodes that ended in
+        them."""
         self._return_totals[:], self._shield_counts[:] = 0.0, 0
         for _ in range(0, steps, self._actors[1]):
             self._step()
@@ -151,7 +151,7 @@ class Trials:
         return np.where(n_returns > 0, total / np.maximum(n_returns, 1), np.nan)
 
     def evaluate(self) -> NDArray[np.float64]:
-        """Mean return (S,) of noise-free episodes, which run in parallel."""
+        """Return the mean return (S,) of noise-free episodes, which run in parallel."""
         assert self._evaluation is not None
         world, episodes = self._evaluation
         actors = (len(self._all_actors), episodes)
@@ -160,7 +160,7 @@ class Trials:
         return np.asarray(returns.mean(axis=1))
 
     def policy(self, actors: tuple[int, int]) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
-        """Noise-free actions (S, E, m) for observations (S, E, n) of ``actors`` (S, E)."""
+        """Return the noise-free policy of ``actors`` (S, E), from observations (S, E, n) to actions (S, E, m)."""
         return self._explore.policy(actors)
 
     def close(self) -> None:
@@ -206,7 +206,7 @@ class Trials:
         self._observation = self._world.begin(is_end)
 
     def _replace_diverged(self, action: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Mark diverged trials, and replace their actions in (S, E, m) by zeros."""
+        """Mark diverged trials, and replace their actions in (S, E, m) with zeros."""
         if math.isfinite(action.sum()):
             return action
         is_finite = np.isfinite(action).all(axis=(1, 2))
@@ -221,12 +221,13 @@ def run_trials(
     plant: Plant | None = None,
     prior: Transitions | None = None,
 ) -> Trials:
-    """Set up trials of a run, one per seed (``config.seed`` is ignored); raises ValueError if trials cannot run
+    """Set up trials of a run, one per seed (``config.seed`` is ignored); raise ValueError if trials cannot run
     ``config``.
 
     Trials train on complete episodes of the run's twin, each followed by its updates, as on the rig.  ``plant``
-    replaces the twin's; its parameters may be arrays (2 S,), with values for each trial's training and evaluation
-    episodes.  ``prior``: initial experiences of every memory.  No shield acts, since no hardware is at risk.
+    replaces the twin's plant; its parameters may be arrays (2 S,), with one value for the training and one for the
+    evaluation episodes of each trial. ``prior``: initial experiences of every memory.  No shield acts, since no
+    hardware is at risk.
     """
     problems = trials_problems(config, settings)
     if problems:
@@ -253,12 +254,11 @@ def run_trials(
 def world_trials(
     run: StepRun, seeds: Sequence[int], world_factory: WorldFactory | None = None, prior: Transitions | None = None
 ) -> Trials:
-    """Set up trials in a world, one per seed; ``world_factory`` replaces the function that creates the run's world.
+    """Set up trials in a world, one per seed.
 
-    ``prior``: initial experiences of every memory.
-
-    Trials learn step by step, or from batches of their own policies.  Raises ValueError if ``run`` does not fit its
-    world, and NoSuchTask if the world cannot be created.
+    Trials learn step by step, or from batches of their own policies.  ``world_factory`` replaces the function that
+    creates the run's world; ``prior``: initial experiences of every memory.  Raises ValueError if ``run`` does not fit
+    its world, and NoSuchTask if the world cannot be created.
     """
     image = run.learner.algorithm_config.image
     frame_store = None if image is None else _frame_store(run, image, len(seeds))

@@ -1,4 +1,4 @@
-"""Actions of S trials: those of their policies, with exploration in training.
+"""Actions of S trials: their policies' actions, with exploration in training.
 
 ``Explorer`` computes actions from observations and random numbers (``onrig.learner.trials.exploration_numbers``).
 """
@@ -25,10 +25,10 @@ class ChosenActions(NamedTuple):
     intended_action: NDArray[np.floating]
     """(S, E, m): actions without exploration."""
     behaviour: NDArray[np.floating] | None = None
-    """(S, K, 3 m): mean, standard deviation and draw of a Gaussian policy; only draws, (S, K, m), for on-policy
-    algorithms."""
+    """(S, K, 3 m): mean, standard deviation and draw of a Gaussian policy; for on-policy algorithms only the draws,
+    (S, K, m)."""
     noise_reduced: Bools | bool = False
-    """Whether the noise of a Gaussian policy was reduced, (S, 1) if trials differ."""
+    """Whether a Gaussian policy's noise was reduced; (S, 1) if trials differ."""
 
 
 class ExplorationPolicy(Protocol):
@@ -37,7 +37,7 @@ class ExplorationPolicy(Protocol):
     def __call__(
         self, observation: NDArray[np.floating], episode: Episodes, *, is_random_phase: bool = False
     ) -> ChosenActions:
-        """Return actions for the next step's observations (S, E, n) in episodes (S,)."""
+        """Return the actions for the next step, at observations (S, E, n) in episodes (S,)."""
         ...
 
     def begin(self, has_ended: Bools) -> None:
@@ -45,12 +45,12 @@ class ExplorationPolicy(Protocol):
         ...
 
     def policy(self, actors: tuple[int, int]) -> Policy:
-        """Noise-free policies of (S, E) actors at the start of an episode."""
+        """Return the noise-free policies of (S, E) actors that start an episode."""
         ...
 
 
 class RecurrentPolicies:
-    """Distributions of S trials' recurrent policies, with a hidden state for each of E actors."""
+    """Distributions under S trials' recurrent policies, with a hidden state for each of E actors."""
 
     def __init__(self, algorithm: Recurrent, actors: tuple[int, int]) -> None:
         self._algorithm = algorithm
@@ -60,13 +60,13 @@ class RecurrentPolicies:
         self._hidden[has_ended] = 0.0
 
     def __call__(self, observation: NDArray[np.floating]) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-        """Mean and standard deviation (S, E, m) for the next step of every episode."""
+        """Return the mean and standard deviation (S, E, m) for the next step of every episode."""
         mean, std, self._hidden = self._algorithm.recurrent_distribution(observation, self._hidden)
         return mean, std
 
 
 class Explorer:
-    """Policies of S trials, each with one exploring actor, the first."""
+    """Policies of S trials, in each of which the first actor explores."""
 
     def __init__(
         self, algorithm: Algorithm, number_source: NumberSource, trials: int, *, samples_actions: bool
@@ -95,7 +95,7 @@ class Explorer:
     def act(
         self, observation: NDArray[np.floating], numbers: ExplorationNumbers, n_explorers: int = 1
     ) -> ChosenActions:
-        """Return the exploring actors' actions for observations (S, E, n)."""
+        """Return the actions of the exploring actors for observations (S, E, n)."""
         noise = numbers.noise
         if self._distribution is not None:
             assert noise is not None

@@ -1,6 +1,6 @@
 """Random numbers for the exploration of S trials.
 
-The numbers of a step come from separate streams, one per episode, as on a rig (``EpisodeNumbers``), or one per trial
+The numbers for a step come from separate streams: one per episode, as on a rig (``EpisodeNumbers``), or one per trial
 (``StepNumbers``).
 """
 
@@ -33,11 +33,11 @@ class ExplorationNumbers(NamedTuple):
     noise: Values | None = None
     """(S, K, k): noise added to actions, or N(0, 1) for policies that sample; None without noise."""
     random_actions: Values | None = None
-    """(S, K, m): actions that replace the policy's."""
+    """(S, K, m): actions that may replace the policy's actions; None if there are none."""
     is_replaced: Bools | bool = True
     """(S, K, 1): whether an action is replaced."""
     amplitude: Values | None = None
-    """(m,), or (S, 1, m) if trials differ: scale of the policy's own noise, already included in ``noise``; None if
+    """(m,), or (S, 1, m) if trials differ: scale of the policy's own noise, which ``noise`` already includes; None if
     it is 1."""
 
     def for_step(self, step: int) -> ExplorationNumbers:
@@ -57,10 +57,10 @@ class NumberSource(Protocol):
 
 
 class EpisodeNumbers:
-    """Random numbers of S trials for complete episodes, from the episode's exploration stream, as on a rig.
+    """Random numbers of S trials for complete episodes, drawn from each episode's exploration stream, as on a rig.
 
-    Process ``own`` clips and schedules a policy's own noise; noise in weights has no schedule.  Epsilon is the
-    algorithm's, or the amplitude of process ``epsilon_greedy``; other processes have no effect on it.
+    The process ``own`` clips and schedules a policy's own noise; noise in weights has no schedule.  Epsilon comes from
+    the algorithm, or is the amplitude of the process ``epsilon_greedy``; other processes have no effect on it.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class EpisodeNumbers:
 
 
 class PerTrialNumbers:
-    """Random numbers, drawn as on a rig, of S trials whose episodes end separately."""
+    """Random numbers, drawn as on a rig, for S trials whose episodes end independently."""
 
     def __init__(self, trials: Sequence[EpisodeNumbers]) -> None:
         """``trials``: a source for each trial."""
@@ -151,7 +151,7 @@ def _require(values: Values | None) -> Values:
 
 
 class BufferedDraws:
-    """Buffered random numbers of S trials, (S, E, k) for each step, from separate streams."""
+    """Buffered random numbers of S trials, (S, E, k) for each step, from one stream per trial."""
 
     def __init__(
         self,
@@ -189,8 +189,8 @@ def normal(source: np.random.Generator, shape: tuple[int, ...]) -> Values:
 class CorrelatedNoise:
     """Noise of S trials that persists over steps: u <- (1 - friction) u + N(0, 1), reset in each episode.
 
-    It is Ornstein-Uhlenbeck noise that starts at 0, or with ``has_unit_variance`` has variance 1 in every step, like
-    process ``own`` on a rig.
+    It is Ornstein-Uhlenbeck noise that starts at 0; with ``has_unit_variance``, it has variance 1 in every step
+    instead, like the process ``own`` on a rig.
     """
 
     def __init__(self, friction: float, trials: int, *, has_unit_variance: bool) -> None:
@@ -216,8 +216,8 @@ class StepNumbers:
     def __init__(
         self, algorithm: Algorithm, correlated_noise: CorrelatedNoise, seeds: Sequence[int], m: int, *, std: float
     ) -> None:
-        """``std``: standard deviation of the noise added to actions; ``correlated_noise`` generates this noise,
-        and that of Gaussian policies, from N(0, 1)."""
+        """``std``: standard deviation of the noise added to actions; ``correlated_noise`` generates this noise, and the
+        noise of Gaussian policies, from N(0, 1)."""
         self._gaussian, self._stochastic = isinstance(algorithm, Gaussian), isinstance(algorithm, Stochastic)
         self._discrete, self._correlated_noise, self._std = algorithm.discrete, correlated_noise, std
         noise_width = algorithm.noise_width if isinstance(algorithm, Stochastic) else m

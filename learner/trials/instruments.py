@@ -1,7 +1,7 @@
 """A rig's instruments for many plants: normalised observations with noise, actions in SI units, rewards.
 
-The plants are the twin's, optionally with quantised signals; sensor and actuator noise are those of de Bruin et al.
-2018, §6.5.
+The plants are the twin's, optionally with quantised signals; sensor and actuator noise are as in de Bruin et al. 2018,
+§6.5.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Resolutions(NamedTuple):
     sensors: Values
     """(n,), SI units: resolution of each observation's sensor."""
     actuators: Values
-    """(m,), SI units."""
+    """(m,), SI units: resolution of each actuator."""
 
 
 def _resolutions(rig: Rig) -> _Resolutions:
@@ -52,7 +52,7 @@ class PolicyInputs:
         self.k: Final = len(config.signals)
         """Number of inputs."""
         self.history: Final = 0 if self._composition is None else self._composition.history
-        """Number of earlier observations needed."""
+        """Number of earlier observations that the inputs require."""
         self._inputs, self._signals = (
             Normalisation.from_signals(config.signals),
             Normalisation.from_signals(config.rig.signals),
@@ -67,19 +67,19 @@ class PolicyInputs:
 
 
 class Instruments:
-    """Instruments of one configuration, for any number of plants; computed element by element."""
+    """Instruments of one configuration, for any number of plants; their values are computed element by element."""
 
     def __init__(self, config: RunConfig, plant: Plant | None = None, *, counts: bool = False) -> None:
-        """``plant`` replaces the twin's; its parameters may be arrays over the plants.
+        """``plant`` replaces the twin's plant; its parameters may be arrays over the plants.
 
-        With ``counts``, sensors and actuators have the rig's resolution; raises ValueError for estimated observations.
+        With ``counts``, sensors and actuators have the rig's resolution, and estimated observations raise ValueError.
         """
         rig, options = config.rig, msgspec.convert(config.device.twin, TwinOptions)
         self.plant: Final[Plant] = plant or options.plant
         self.n: Final = len(rig.observations)
         self.m: Final = len(rig.actuators)
         self.safe_command: Final = np.array([a.safe for a in rig.actuators])
-        """Safe output (m,), SI units."""
+        """Safe output (m,) in SI units."""
         self.substeps: Final = options.substeps
         self.period_s: Final = 1.0 / config.rate_hz
         self.steps: Final = episode_steps(config.task, config.rate_hz)
@@ -108,9 +108,10 @@ class Instruments:
         self.targets: Final = len(targets_of(rig))
         """Number q of targets, which come after the rig's observations."""
         self.reward: Final = batched_reward(config.task, rig)
-        """Reward (...) from the signals (..., n + q) of s', applied and previous actions (..., m), in SI units."""
+        """Function from the signals (..., n + q) of s' and the applied and previous actions (..., m), in SI units, to
+        rewards (...)."""
         self.has_terminated: Final = batched_termination(config.task, rig)
-        """Termination (...) from signals (..., n + q) in SI units."""
+        """Function from signals (..., n + q) in SI units to whether they terminate the task (...)."""
 
     def measure(self, state: tuple[Values, ...]) -> Values:
         """Return the exact measurements (plants, n) of states in SI units."""
@@ -155,18 +156,18 @@ class Instruments:
         return observation
 
     def to_si(self, observation: Values) -> Values:
-        """Observations (..., n) in SI units."""
+        """Convert normalised observations (..., n) to SI units."""
         return self._observations.to_si(observation)
 
     def to_command(self, action: Values) -> Values:
-        """Actions (..., m) in SI units."""
+        """Convert normalised actions (..., m) to commands in SI units."""
         return self._actions.to_si(action)
 
     def to_action(self, command: Values) -> Values:
-        """Commands (..., m) as normalised actions."""
+        """Convert commands (..., m) in SI units to normalised actions."""
         return self._actions.normalise(command)
 
     def advance(self, state: tuple[Values, ...], command: Values) -> tuple[Values, ...]:
-        """State after one period with commands (plants, m)."""
+        """Return the state after one period with commands (plants, m)."""
         constant_action: tuple[Values, ...] = tuple([np.ascontiguousarray(command[:, i]) for i in range(self.m)])
         return step(self.plant, state, constant_action, self.period_s, self.substeps)

@@ -1,6 +1,6 @@
 """Medians over trials with 95 % confidence intervals, paired comparisons, and bounds for a share of trials.
 
-The intervals are order statistics, interpolated as by Hettmansperger and Sheather 1986: they hold for any continuous
+The intervals are order statistics, interpolated as in Hettmansperger and Sheather 1986, and hold for any continuous
 distribution of the scores.  ``python -m tests.studies.coverage`` simulates their coverage of the true median.
 """
 
@@ -19,13 +19,14 @@ Integers = NDArray[np.int64]
 
 COVERAGE: Final = 0.95
 MIN_TRIALS: Final = 6
-"""Minimum number of trials for a 95 % interval, and of pairs that can settle a comparison."""
+"""Minimum number of trials for a 95 % interval, and minimum number of pairs that can settle a comparison."""
 
 
 class Bounds(NamedTuple):
     """A median with its 95 % confidence interval.
 
-    The ends are NaN below five trials; with five they are the lowest and the highest value, which cover 93.75 %.
+    The ends are NaN for fewer than five trials; for five, they are the lowest and the highest value, which cover
+    93.75 %.
     """
 
     value: float
@@ -57,13 +58,13 @@ class PairedComparison(NamedTuple):
 
 
 def median_bounds(values: Values | Integers) -> Bounds:
-    """Median of one measure over the trials, ``(T,)``; raises ValueError if there are none."""
+    """Return the median of one measure over the trials, ``(T,)``; raise ValueError if there are no trials."""
     median, low, high = curve_bounds(np.asarray(values, np.float64).reshape(-1, 1))
     return Bounds(float(median[0]), float(low[0]), float(high[0]))
 
 
 def curve_bounds(values: Values) -> MedianCurve:
-    """Median over the trials of each column of ``values`` ``(T, N)``; NaN where any trial is NaN.
+    """Return the median over the trials of each column of ``values`` ``(T, N)``; NaN where any trial is NaN.
 
     The intervals hold for each column separately.  Raises ValueError if there are no trials.
     """
@@ -86,7 +87,8 @@ def curve_bounds(values: Values) -> MedianCurve:
 
 @lru_cache(maxsize=64)
 def _interval_rank(trials: int) -> tuple[int | None, float]:
-    """Rank of the interval's lower end, from 0 (None without an interval), and the fraction towards the next one."""
+    """Return the rank of the interval's lower end, from 0 (None without an interval), and the fraction towards the next
+    rank."""
     if trials < MIN_TRIALS:
         return (0 if trials == MIN_TRIALS - 1 else None), 0.0
     tail_probabilities = np.cumsum([comb(trials, i) / 2.0**trials for i in range(trials // 2 + 1)])
@@ -98,19 +100,20 @@ def _interval_rank(trials: int) -> tuple[int | None, float]:
 
 
 def matching_rows(seeds: Integers, other_seeds: Integers) -> tuple[Integers, Integers]:
-    """Rows of the trials with common seeds in two cells, in the order of the seeds."""
+    """Return the rows, in two cells, of the trials whose seeds both cells contain, in the order of the seeds."""
     _, a, b = np.intersect1d(seeds, other_seeds, return_indices=True)
     return a.astype(np.int64), b.astype(np.int64)
 
 
 def paired_difference(a: Values | Integers, b: Values | Integers) -> PairedComparison:
-    """Median of ``a - b``, where ``a[i]`` and ``b[i]`` ``(T,)`` come from trials of the same seed."""
+    """Return the median of ``a - b``, where ``a[i]`` and ``b[i]`` ``(T,)`` come from trials with the same seed."""
     a, b = _pair(a, b)
     return PairedComparison(*median_bounds(a - b), sign_test(a - b))
 
 
 def paired_ratio(a: Values | Integers, b: Values | Integers) -> PairedComparison:
-    """Median of ``a / b``, both ``(T,)`` with the same seeds, for rise times; raises ValueError unless positive."""
+    """Return the median of ``a / b``, both ``(T,)`` with the same seeds, for rise times; raise ValueError unless
+    positive."""
     a, b = _pair(a, b)
     if not (np.all(a > 0) and np.all(b > 0)):
         raise ValueError("a ratio needs positive values")
@@ -118,14 +121,17 @@ def paired_ratio(a: Values | Integers, b: Values | Integers) -> PairedComparison
 
 
 def sign_test(differences: Values) -> float:
-    """Exact two-sided p-value of a median of 0 for ``differences`` ``(T,)``; zeros count for neither side."""
+    """Return the exact two-sided p-value of the hypothesis that ``differences`` ``(T,)`` have a median of 0.
+
+    Zeros count for neither side.
+    """
     T = len(differences)
     n_majority = int(max(np.count_nonzero(differences > 0), np.count_nonzero(differences < 0)))
     return min(1.0, 2 * sum(comb(T, i) for i in range(n_majority, T + 1)) / 2.0**T)
 
 
 def holm(family: Sequence[PairedComparison]) -> list[PairedComparison]:
-    """Correct the tests of a family of comparisons (Holm 1979)."""
+    """Correct the p-values of a family of comparisons (Holm 1979)."""
     corrected_comparisons, largest_p = list(family), 0.0
     for rank, index in enumerate(sorted(range(len(family)), key=lambda k: family[k].p)):
         largest_p = max(largest_p, min(1.0, (len(family) - rank) * family[index].p))
@@ -134,7 +140,8 @@ def holm(family: Sequence[PairedComparison]) -> list[PairedComparison]:
 
 
 def fraction_lower_bound(count: int, trials: int) -> float:
-    """Lower bound on the share estimated by ``count`` of ``trials``: exact, one-sided, 95 % (Clopper-Pearson 1934)."""
+    """Return a lower bound on the share estimated by ``count`` of ``trials``: exact, one-sided, 95 %
+    (Clopper-Pearson 1934)."""
     if not 0 <= count <= trials or not trials:
         raise ValueError(f"{count} of {trials} is not a share")
     low, high = 0.0, count / trials
@@ -146,7 +153,7 @@ def fraction_lower_bound(count: int, trials: int) -> float:
 
 
 def student_quantile(p: float, degrees_of_freedom: int) -> float:
-    """Quantile of Student's t at ``p`` in [0.5, 1) with a whole number of degrees of freedom, by bisection.
+    """Find the quantile of Student's t at ``p`` in [0.5, 1), with a whole number of degrees of freedom, by bisection.
 
     The distribution is then a finite sum (Abramowitz and Stegun 1964, 26.7.3 and 26.7.4).  Raises ValueError for other
     arguments.
@@ -165,7 +172,7 @@ def student_quantile(p: float, degrees_of_freedom: int) -> float:
 
 
 def _student_probability(t: float, degrees_of_freedom: int) -> float:
-    """Probability of |T| < t."""
+    """Return the probability of |T| < t."""
     angle = atan(t / sqrt(degrees_of_freedom))
     term, total = (cos(angle), 0.0) if degrees_of_freedom % 2 else (1.0, 0.0)
     for k in range(1 + degrees_of_freedom % 2, degrees_of_freedom, 2):

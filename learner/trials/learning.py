@@ -21,15 +21,15 @@ UPDATES_PER_DRAW: Final = 100
 
 
 class Learning(Protocol):
-    """Stores the steps of S trials with K training actors each, and learns from them."""
+    """Storage of the steps of S trials with K training actors each, and learning from them."""
 
     def add_step(self, observation: Values, actions: ChosenActions, result: StepResult) -> None:
         """Add the result of a step from ``observation`` (S, E, n)."""
         ...
 
     def end_episodes(self, returns: NDArray[np.float64], has_ended: Bools) -> None:
-        """Record which training episodes ended, ``has_ended`` (S, K); ``returns`` holds every episode's
-        return in raw units."""
+        """Record which training episodes ended, ``has_ended`` (S, K); ``returns`` holds the return of every actor's
+        episode in raw units."""
         ...
 
     def learn_if_due(self, steps: int) -> None:
@@ -37,7 +37,7 @@ class Learning(Protocol):
         ...
 
     def batch_noise(self) -> NDArray[np.float64] | None:
-        """Mean |noise| (S, n + m) in the last minibatches; None without noise."""
+        """Return the mean |noise| (S, n + m) in the last minibatches; None without noise."""
         ...
 
     def replay_measures(self, steps: int) -> NDArray[np.float64] | None:
@@ -55,7 +55,7 @@ class Updates(NamedTuple):
     random_steps: int = 0
     """Number of initial steps without updates."""
     progress_steps: int = 1
-    """Number of steps in the unit of the samplers' schedules: an episode, or a step."""
+    """Number of steps in one unit of the samplers' schedules: an episode's steps, or 1."""
 
 
 class Replay:
@@ -71,8 +71,8 @@ class Replay:
         alter_episode: Callable[[int, Rows, Columns], AlteredEpisode] | None = None,
         measures: ReplayMeasures | None = None,
     ) -> None:
-        """``batch_steps``: number of steps passed to memories at once: 1, or those of an episode, in which
-        ``alter_episode`` may replace experiences."""
+        """``batch_steps``: number of steps passed to the memories at once, which is 1 or the number in an episode; in
+        an episode, ``alter_episode`` may replace experiences."""
         self._algorithm, self.memories, self._updates = algorithm, memories, updates
         self._alter_episode, self._measures = alter_episode, measures
         if isinstance(algorithm, UsesWholeMemory):
@@ -109,8 +109,8 @@ class Replay:
             )
 
     def _rows(self) -> Rows:
-        """Rows (S, T, width) of the gathered steps."""
-        # Much faster than stacking small arrays.
+        """Return the rows (S, T, width) of the gathered steps, and clear the steps."""
+        # Concatenating is much faster than stacking small arrays.
         joined_fields = [np.concatenate(step_values) for step_values in zip(*self._gathered_steps, strict=True)]
         fields = [field.reshape(len(self._gathered_steps), -1, *field.shape[1:])[:, :, 0] for field in joined_fields]
         self._gathered_steps.clear()
@@ -132,7 +132,7 @@ class Replay:
         """Learn if updates are due and the memories hold enough experiences."""
         n_learning_steps, interval = steps - self._updates.random_steps, self._updates.interval
         if n_learning_steps > 0 and n_learning_steps % interval == 0 and self.memories.have_minibatches:
-            # Schedules are evaluated at the first of the steps since the previous updates.
+            # Schedules are evaluated at the first step after the previous updates.
             self.memories.begin_episode((n_learning_steps - interval) // self._updates.progress_steps + 1)
             self.learn(self.n_consecutive_updates)
 
@@ -156,7 +156,7 @@ class Replay:
         self._noise = np.sum(noises, axis=0) / updates if noises else None
 
     def batch_noise(self) -> NDArray[np.float64] | None:
-        """Mean |noise| in the last replayed minibatches."""
+        """Return the mean |noise| in the last replayed minibatches."""
         return self._noise
 
     def replay_measures(self, steps: int) -> NDArray[np.float64] | None:
@@ -185,7 +185,7 @@ class OnPolicyLearning:
             overridden=np.zeros(shape, np.bool_),
         )
         self._n_gathered_steps = 0
-        """Number of steps of each actor in the batch."""
+        """Number of each actor's steps that the batch already holds."""
 
     def add_step(self, observation: Values, actions: ChosenActions, result: StepResult) -> None:
         batch, t = self._batch, self._n_gathered_steps

@@ -13,15 +13,16 @@ Values = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 RISE_LEVEL: Final = 0.8
-"""Normalised performance that defines the rise time (§5.1)."""
+"""Normalised performance level that determines the rise time (§5.1)."""
 FINAL_EPISODES: Final = 100
-"""Number of a trial's last episodes whose mean is mu_final (§5.1)."""
+"""Number of episodes at the end of a trial whose mean performance is mu_final (§5.1)."""
 BUFFER_SIZE_LEVEL: Final = 0.9
-"""Share of the final performance up to which the rule of thumb for the memory size counts experiences (§8.5)."""
+"""Share of the final performance that must be reached; the rule of thumb for the memory size counts the experiences
+until then (§8.5)."""
 _FINAL_FRACTION: Final = 0.2
-"""Share of the steps in the final performance: figure 17 uses the last 2e5 of 1e6 steps."""
+"""Share of the steps over which the final performance is averaged; figure 17 uses the last 2e5 of 1e6 steps."""
 _SMOOTHING_WINDOW: Final = 20
-"""Number of points of the running mean; the curves of the paper are means of five trials instead."""
+"""Number of points in the running mean; the paper's curves are means of five trials instead."""
 
 
 class RiseTime(NamedTuple):
@@ -44,14 +45,15 @@ class RiseTime(NamedTuple):
 
 
 def normalized_curves(task: Task, mean_rewards: Values) -> Values:
-    """Performance mu_r of mean raw rewards per step over episodes, any shape (§5.1); the rewards themselves for a
-    task without references."""
+    """Return the performance mu_r (§5.1) for mean raw rewards per step over episodes, of any shape; for a task without
+    references, return the rewards themselves."""
     means = np.asarray(mean_rewards, np.float64)
     return means if task.normalization is None else task.normalization.performance(means)
 
 
 def mu_final(mu: Values, episodes: int = FINAL_EPISODES) -> Values:
-    """Mean over the last ``episodes`` columns of ``mu`` ``(T, E)``, or over all if there are fewer: ``(T,)`` (§5.1).
+    """Return the mean over the last ``episodes`` columns of ``mu`` ``(T, E)``, or over all if there are fewer: ``(T,)``
+    (§5.1).
 
     Raises ValueError for a ``mu`` without episodes.
     """
@@ -60,7 +62,8 @@ def mu_final(mu: Values, episodes: int = FINAL_EPISODES) -> Values:
 
 
 def final_mean(curves: Values, fraction: float = 0.1) -> Values:
-    """Mean over the last ``fraction`` of the columns of ``curves`` ``(T, P)``, at least one: ``(T,)``.
+    """Return the mean over the last ``fraction`` of the columns of ``curves`` ``(T, P)``, at least one column:
+    ``(T,)``.
 
     Raises ValueError for curves without points.
     """
@@ -68,7 +71,7 @@ def final_mean(curves: Values, fraction: float = 0.1) -> Values:
 
 
 def mu_max(mu: Values) -> Values:
-    """Highest performance of each trial of ``mu`` ``(T, E)``: ``(T,)`` (§5.1).
+    """Return the highest performance in each trial of ``mu`` ``(T, E)``: ``(T,)`` (§5.1).
 
     Raises ValueError for a ``mu`` without episodes.
     """
@@ -77,7 +80,7 @@ def mu_max(mu: Values) -> Values:
 
 
 def rise_time(mu: Values, episodes: Integers | None = None, level: float = RISE_LEVEL) -> RiseTime:
-    """First episode of each trial of ``mu`` ``(T, E)`` with a performance of at least ``level`` (§5.1).
+    """Find the first episode in each trial of ``mu`` ``(T, E)`` with a performance of at least ``level`` (§5.1).
 
     ``episodes``: ascending numbers of the columns; default: 1 to E.  The paper does not state how it treats trials that
     never rise; here their rise time is their last episode, and they are flagged.  Raises ValueError without episodes.
@@ -93,7 +96,8 @@ def rise_time(mu: Values, episodes: Integers | None = None, level: float = RISE_
 
 
 def moving_average(values: Values, window: int) -> Values:
-    """Mean of the last ``window`` values along the last axis, or of fewer at the start; same shape."""
+    """Return the mean of the last ``window`` values along the last axis, or of fewer at the start, with the shape of
+    ``values``."""
     values = np.asarray(values, np.float64)
     n = values.shape[-1]
     cumulative = np.concatenate((np.zeros((*values.shape[:-1], 1)), np.cumsum(values, axis=-1)), axis=-1)
@@ -110,7 +114,8 @@ class BufferSize(NamedTuple):
     final_performance: float
     """Final performance on which the estimate is based."""
     has_converged: bool
-    """False if the level is reached only in the final part of the curve, which is still rising: more may be needed."""
+    """Whether the level is reached before the final part of the curve; if not, the curve is still rising, and more
+    experiences may be needed."""
 
 
 def estimate_buffer_size(
@@ -126,7 +131,7 @@ def estimate_buffer_size(
 
     ``steps`` (n,): environment steps up to each point, ascending; ``performance`` (n,), or (trials, n) to be averaged:
     higher is better, and 0 is the performance before learning (90 % of a negative reward is meaningless).  The curve
-    should be that of FULL[Uniform].  Returns None for an empty curve or a final performance of at most 0.  Raises
+    should be that of FULL[Uniform].  Return None for an empty curve or a final performance of at most 0.  Raises
     ValueError for shapes that do not match.
 
     The curve is smoothed by a mean of the last ``window`` points (at most a tenth of all), so the estimate may be

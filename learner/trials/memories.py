@@ -1,6 +1,6 @@
-"""Memories of S trials, each with a keeper and a sampler; all rows are in one array, gathered at once.
+"""Memories of S trials, each with a keeper and a sampler; all rows are in one array and are gathered at once.
 
-Keepers and samplers are those of a rig; generations, mirrors and checkpoints are not needed.
+Keepers and samplers are the same as on a rig; generations, mirrors and checkpoints are not needed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _BEFORE_ALL_STEPS: Final = 0xFFFFFFFF
 
 
 class _KeeperFeedback:
-    """Feedback on replayed experiences for the keepers of S trials, collected and passed in one call for speed."""
+    """Feedback on replayed experiences for the keepers of S trials, which is collected and passed in one call for
+    speed."""
 
     def __init__(self, strategy: Strategy, keepers: Sequence[Keeper]) -> None:
         self._keepers = keepers
@@ -64,7 +65,7 @@ class Memories:
     """The memories of S trials."""
 
     def __init__(self, contents: MemoryContents, seeds: Sequence[int], *, policy: Policy | None = None) -> None:
-        """Memories for one trial per seed; ``policy`` is for samplers that evaluate it."""
+        """Create memories for one trial per seed; ``policy`` is for samplers that evaluate it."""
         strategy = contents.strategy
         self.columns: Final = Columns.for_contents(contents)
         self.width: Final = self.columns.noise.stop
@@ -95,7 +96,7 @@ class Memories:
         self.draws_depend_on_updates = bool(self._sampling.required_signals)
         """Whether each draw depends on the previous update."""
         self._keeper_feedback = _KeeperFeedback(strategy, self._keepers)
-        # Unwritten pages use no memory: FULL fills them during the experiment.
+        # Unwritten pages use no memory; FULL fills them in the course of the experiment.
         self.rows: Rows = np.zeros((len(seeds), self._capacity, self.width), np.float32)
         """(S, capacity, width)"""
         self._created_at_step: NDArray[np.uint32] = np.zeros((len(seeds), self._capacity), np.uint32)
@@ -145,8 +146,8 @@ class Memories:
     def have_minibatches(self) -> bool:
         """Whether every memory holds at least one minibatch.
 
-        If experiences are dropped at random, this becomes true once it is practically certain for any trial: with the
-        actual counts, the start of one trial would depend on the others.
+        If experiences are dropped at random, this becomes true only once it is practically certain for every trial:
+        with the actual counts, the start of one trial would depend on the others.
         """
         probability = self._contents.write_probability
         batch = self._contents.context.batch
@@ -158,9 +159,9 @@ class Memories:
         self._sampling.begin_episode(episode)
 
     def on_episode_end(self, returns: NDArray[np.float64], has_ended: NDArray[np.bool_]) -> None:
-        """Pass the returns (S,) of trials whose training episode ended (S,) to the samplers.
+        """Pass the returns (S,) of the trials whose training episode ``has_ended`` (S,) to the samplers.
 
-        Returns are undiscounted, in raw units.  Call it before the updates after the episode.
+        Returns are undiscounted and in raw units.  Call this before the updates that follow the episode.
         """
         self._next_key += has_ended
         for trial in np.flatnonzero(has_ended).tolist():
@@ -236,8 +237,10 @@ class Memories:
         return slot
 
     def _insert_altered(self, trial: int, measured_rows: Rows, altered_episode: AlteredEpisode) -> Slots:
-        """Insert experiences as defined in ``onrig.sim.synthetic.experiences``; unchanged ones count as written, as in
-        ``onrig.runtime.replay.experiences``."""
+        """Insert experiences as defined in ``onrig.sim.synthetic.experiences``.
+
+        Slots whose content stays unchanged count as written, as in ``onrig.runtime.replay.experiences``.
+        """
         keeper, is_synthetic_slot, exploration_column = (
             self._keepers[trial],
             self._is_synthetic[trial],
@@ -268,7 +271,8 @@ class Memories:
         return used_slots[used_slots >= 0]
 
     def draw(self, updates: int) -> tuple[Minibatches, NDArray[np.float64] | None]:
-        """Draw ``updates`` minibatches of every trial, and the mean |noise| in those of each trial, (S, n + m)."""
+        """Draw ``updates`` minibatches of every trial; return them, and the mean |noise| (S, n + m) in each trial's
+        minibatches."""
         self.slots, weights = self._sampling.draw(updates)
         rows = self._rows_at(self.slots)
         noise = None
@@ -303,7 +307,7 @@ class Memories:
         )
 
     def _rows_at(self, slots: Slots) -> Rows:
-        """Rows in slots (..., S, B)."""
+        """Return the rows in slots (..., S, B)."""
         return self.rows.reshape(-1, self.width).take(slots + self._trials[:, None] * self._capacity, axis=0)
 
     def _fields(self, rows: Rows, weights: NDArray[np.floating] | None = None) -> Minibatches:
@@ -324,23 +328,23 @@ class Memories:
         )
 
     def slots_of_steps(self, trial: int, first: int, end: int) -> Slots:
-        """Slots of the stored experiences from training steps ``first`` to ``end`` - 1, counted from 0."""
+        """Return the slots of the stored experiences from training steps ``first`` to ``end`` - 1, counted from 0."""
         created_at_step = self._created_at_step[trial, : self._n_stored[trial]]
         return np.flatnonzero((created_at_step >= first) & (created_at_step < end))
 
     def memory_access(self) -> MemoryAccess:
-        """The algorithm's access to the memories."""
+        """Return the algorithm's access to the memories."""
         trajectories = self._trajectories or Trajectories(len(self.rows), 0, self._are_consecutive)
         return MemoryAccess(self.notes, self.gather, trajectories.next_slots, trajectories.segments_around)
 
     def observations(self) -> Rows:
-        """All stored observations and next observations, of every trial."""
+        """Return all stored observations and next observations of every trial."""
         columns, rows = self.columns, self.rows[:, : self._n_stored.max()]
         observations = rows[..., columns.observation], rows[..., columns.next_observation]
         return np.concatenate(observations, axis=-1)
 
     def gather(self, slots: Slots) -> Minibatches:
-        """Experiences in slots (S, n): fields (S, n, ...)."""
+        """Gather the experiences in slots (S, n), with fields (S, n, ...)."""
         return self._with_window(self._fields(self._rows_at(slots)), slots)
 
     def _age(self, slots: Slots) -> NDArray[np.float64]:

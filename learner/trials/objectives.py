@@ -14,7 +14,7 @@ Values = NDArray[np.float64]
 
 
 class Objective(NamedTuple):
-    """Score of normalised learning curves."""
+    """Function that scores normalised learning curves, and its title."""
 
     title: str
     scores: Callable[[Values], Values]
@@ -22,8 +22,8 @@ class Objective(NamedTuple):
 
 
 def fill_diverged(curves: Values) -> Values:
-    """Normalised curves (T, P) in which evaluations of diverged networks count as the worst of the others, or as random
-    actions if those are worse."""
+    """Return normalised curves (T, P) in which evaluations of diverged networks count as the trial's worst other
+    evaluation, or as random actions if those are worse."""
     worst = np.fmin.reduce(np.where(np.isfinite(curves), curves, np.nan), axis=1, initial=0.0)
     return np.where(np.isfinite(curves), curves, worst[:, None])
 
@@ -44,5 +44,5 @@ OBJECTIVES: Final[dict[str, Objective]] = {
     "regret": Objective("mean performance over the run (area)", _score_area),
     "robust": Objective("10th percentile over plants of the final performance", final_mean),
 }
-"""Objectives by name.  ``regret`` is the area lost compared with a pair's best candidate.  A paired difference of
-regrets equals that of areas, because the area of the best candidate cancels."""
+"""Objectives by name.  ``regret`` is the area lost compared with a pair's best candidate.  Paired differences of
+regrets and of areas are equal but for their sign, because the area of the best candidate cancels."""

@@ -24,11 +24,11 @@ from onrig.runtime.random_streams import Role, stream
 BATCHES: Final = 4
 """Number of batches of each origin at an evaluation."""
 SCORING_INTERVAL: Final = 8
-"""Number of updates from one scored minibatch to the next."""
+"""Number of updates between scored minibatches."""
 
 Values = NDArray[np.float64]
 Score = Callable[[NDArray[np.floating], NDArray[np.floating], int], Values]
-"""Function of observations and actions (S, batches * n, ...) and n: (S, batches, ``READINGS``)."""
+"""Function from observations and actions (S, batches * n, ...) and n to scores (S, batches, ``READINGS``)."""
 
 
 def make_score(policy: Policy, sigma: float) -> Score:
@@ -46,9 +46,11 @@ def make_score(policy: Policy, sigma: float) -> Score:
 def scores_by_origin(
     score: Score, memories: Memories, batch: int, seeds: Sequence[int], *, steps: int, random_steps: int
 ) -> Values:
-    """Mean scores (S, ``ORIGINS``, ``READINGS``) of uniform batches of each origin, after ``steps`` training steps.
+    """Return the mean scores (S, ``ORIGINS``, ``READINGS``) of batches drawn uniformly from each origin, after
+    ``steps`` training steps.
 
-    NaN if no batch of an origin is stored.  Origin ``present``: the experiences of the last ``BATCHES`` batches.
+    Scores are NaN if not even one batch of an origin is stored.  The origin ``present`` is the last ``BATCHES`` *
+    ``batch`` experiences.
     """
     learning_steps = steps - random_steps
     spans = (0, random_steps), (random_steps, random_steps + learning_steps // 2), (steps - BATCHES * batch, steps)
@@ -84,7 +86,7 @@ class ReplayMeasures:
         self._n_unscored = 0
 
     def score_minibatches(self, minibatches: Minibatches) -> None:
-        """Score the first of these minibatches at intervals, before the updates."""
+        """Score the first of these minibatches, at intervals and before the updates."""
         self._n_unscored += len(minibatches.reward)
         if self._n_unscored < SCORING_INTERVAL or not self._scores_actions:
             return

@@ -1,4 +1,4 @@
-"""Rows of a trial's memory: content of an experience, and its columns."""
+"""Rows of a trial's memory: the content of an experience, and its columns."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class MemoryContents(NamedTuple):
     n: int
     """Size of an observation."""
     m: int
-    """Actions."""
+    """Number of actions."""
     strategy: Strategy
     context: SamplerContext
     """Context of the samplers; its ``episodes`` are in the unit of ``Memories.begin_episode``."""
@@ -43,9 +43,10 @@ class MemoryContents(NamedTuple):
     noise_width: int = 0
     """Number of floats of noise at the end of rows: one for each of the rig's observations and actions."""
     terminates: bool = False
-    """Whether episodes can end early; rows then have a column for the termination."""
+    """Whether episodes can end early, in which case rows have a column for the termination."""
     records_behaviour: bool = False
-    """Whether rows contain the behaviour policy: 3 m floats, and one that marks applied actions that differ from it."""
+    """Whether rows contain the behaviour policy: 3 m floats, and one that marks applied actions that differ from the
+    policy's."""
     read_frames: ReadFrames | None = None
     """Source of the frames whose numbers are the observations."""
     prior: Transitions | None = None
@@ -60,7 +61,7 @@ class MemoryContents(NamedTuple):
 def contents_for(
     config: RunConfig, settings: LearnerSettings, *, is_noisy: bool, records_behaviour: bool = False
 ) -> MemoryContents:
-    """Contents and settings of the memories for trials of a run."""
+    """Return the contents and settings of the memories for trials of a run."""
     return MemoryContents(
         len(config.signals),
         len(config.rig.actuators),
@@ -73,7 +74,7 @@ def contents_for(
 
 
 class Columns(NamedTuple):
-    """Columns of an experience in a row."""
+    """Columns of a row in which the parts of an experience are stored."""
 
     observation: slice
     action: slice
@@ -88,7 +89,7 @@ class Columns(NamedTuple):
     overridden: int
     """1 if the applied action differs from the draw, or the noise was reduced."""
     noise: slice
-    """Noise of the observation and the action."""
+    """Noise on the observation and on the action."""
 
     @classmethod
     def for_contents(cls, contents: MemoryContents) -> Columns:
@@ -111,7 +112,7 @@ class Columns(NamedTuple):
         )
 
     def transition_rows(self, t: Transitions) -> Rows:
-        """Rows (k, width) of k transitions; their noise counts as 0."""
+        """Return the rows (k, width) of k transitions; their noise counts as 0."""
         rows = np.zeros((len(t.reward), self.noise.stop), np.float32)
         rows[:, self.observation], rows[:, self.action] = t.observation, t.action
         rows[:, self.next_observation], rows[:, self.reward] = t.next_observation, t.reward

@@ -1,6 +1,6 @@
-"""Sampling for S trials: one sampler each, as on the rig, or one for all if that is much faster.
+"""Sampling for S trials: one sampler per trial, as on the rig, or one for all trials if that is much faster.
 
-Rank-based prioritised replay, KLPER, and the learned samplers serve all trials.
+Rank-based prioritised replay, KLPER, and the learned samplers serve all trials at once.
 """
 
 from __future__ import annotations
@@ -27,23 +27,24 @@ from onrig.runtime.random_streams import Role, stream
 
 
 class Sampling(Protocol):
-    """Samplers of S trials; each draws the same slots as a single one from ``onrig.learner.samplers``."""
+    """Samplers of S trials; each trial draws the same slots as with a sampler of its own from
+    ``onrig.learner.samplers``."""
 
     @property
     def required_signals(self) -> frozenset[Signal]:
-        """Signals on which draws depend; if there are any, each draw requires the previous update."""
+        """Signals on which draws depend; unless it is empty, each draw requires the previous update."""
         ...
 
     def begin_episode(self, episode: int) -> None:
-        """Set the training episode (schedules over episodes)."""
+        """Set the training episode, for schedules over episodes."""
         return
 
     def on_write(self, slots: Sequence[Slots]) -> None:
-        """Receive the slots with new experiences of each trial, in order."""
+        """Receive each trial's slots that have received new experiences, in order."""
         ...
 
     def draw(self, updates: int) -> Draw:
-        """Choose minibatches: slots (updates, S, batch), weights of the same shape or None."""
+        """Draw minibatches: slots (updates, S, batch), and weights of the same shape or None."""
         ...
 
     def on_update(self, slots: Slots, signals: Signals) -> None:
@@ -51,7 +52,8 @@ class Sampling(Protocol):
         return
 
     def on_episode_end(self, returns: NDArray[np.float64], has_ended: NDArray[np.bool_]) -> None:
-        """Receive the returns (S,) of trials whose training episode ended (S,), before the updates after it."""
+        """Receive the returns (S,) of the trials whose training episode ``has_ended`` (S,), before the updates that
+        follow it."""
         return
 
 
@@ -103,8 +105,8 @@ class KlperSampling(Sampling):
         self._uniform.on_write(slots)
 
     def draw(self, updates: int) -> Draw:
-        """Draw one minibatch for each trial; raises ValueError unless ``updates`` is 1, because policies
-        change between updates."""
+        """Draw one minibatch for each trial; raise ValueError unless ``updates`` is 1, because policies change between
+        updates."""
         if updates != 1:
             raise ValueError(f"expected one update per draw, since draws depend on the policy, got {updates}")
         candidates = self._uniform.draw(self._n_candidates).slots
@@ -133,8 +135,8 @@ class RankPerSampling(Sampling):
             fis.on_write(trial_slots)
 
     def draw(self, updates: int) -> Draw:
-        """Draw one minibatch for each trial; raises ValueError unless ``updates`` is 1, because draws depend on the
-        last errors."""
+        """Draw one minibatch for each trial; raise ValueError unless ``updates`` is 1, because draws depend on the last
+        errors."""
         if updates != 1:
             raise ValueError(f"expected one update per draw, since each depends on the previous update, got {updates}")
         draw = self._per.draw(self._batch)
@@ -151,7 +153,7 @@ class RankPerSampling(Sampling):
 
 
 class PresetSlots:
-    """Sampler for ``Fis`` to wrap; returns slots that were drawn elsewhere."""
+    """Sampler that ``Fis`` wraps, and that returns slots drawn elsewhere."""
 
     required_signals: Final = frozenset({Signal.TD_ERROR})
 
@@ -185,7 +187,7 @@ class PresetSlots:
 
 
 def sampling_for(strategy: Strategy, seeds: Sequence[int], context: SamplerContext) -> Sampling:
-    """Build the sampling part of ``strategy`` for trials with ``seeds``, like ``sampler_for`` for one trial."""
+    """Build the sampling part of ``strategy`` for trials with ``seeds``, as ``sampler_for`` does for one trial."""
     streams = [stream(seed, Role.SAMPLER) for seed in seeds]
     if context.capacity < context.batch:
         raise ValueError(f"a memory of {context.capacity} experiences is smaller than a minibatch of {context.batch}")
@@ -201,13 +203,13 @@ def sampling_for(strategy: Strategy, seeds: Sequence[int], context: SamplerConte
 
 
 TrialsSamplingFactory = Callable[[SamplingParts, SamplerContext, Sequence[np.random.Generator]], Sampling]
-"""Function that builds one sampling for all trials."""
+"""Function that builds one ``Sampling`` for all trials."""
 
 
 def build_klper_sampling(
     parts: SamplingParts, context: SamplerContext, streams: Sequence[np.random.Generator]
 ) -> Sampling:
-    """Build KLPER; raises ValueError if ``context`` has no view of the policy."""
+    """Build KLPER; raise ValueError if ``context`` has no view of the policy."""
     if context.view is None or parts.argument is None:
         raise ValueError(f"{parts} needs a view of the policy")
     uniform = SeparateSampling([Uniform(s) for s in streams], context.batch)

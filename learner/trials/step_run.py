@@ -31,10 +31,10 @@ PLANT_PREFIX: Final = "plant:"
 READINGS: Final = ("covariance", "std")
 """Readings of KLPER's sigma (``onrig.learner.sampler_settings.KlperSettings``)."""
 ORIGINS: Final = ("random", "old", "present")
-"""Origins of stored experiences: random steps at the start, the first half of learning, and recent steps."""
+"""Origins of stored experiences: the random steps at the start, the first half of learning, and recent steps."""
 DIVERGENCES: Final = ("kl behaviour", "far share")
-"""Measures over the memory for Gaussian policies: mean KL divergence of the current policy from those that acted, and
-share of experiences that are far from it (``onrig.learner.algorithms.refer``)."""
+"""Measures over the memory for Gaussian policies: mean KL divergence of the current policy from the policies that
+acted, and share of experiences that are far from it (``onrig.learner.algorithms.refer``)."""
 REPLAY_MEASURES: Final = (
     "td error",
     "target",
@@ -46,8 +46,8 @@ REPLAY_MEASURES: Final = (
 minibatches; KLPER's score of batches of stored experiences by origin; and ``DIVERGENCES``."""
 
 SHIELD_COUNTS: Final = ("interventions", "trips")
-"""Counts between evaluations: training steps in which a shield changed the action, and in which it switched to its
-fallback."""
+"""Counts between evaluations: training steps in which a shield changed the action, and steps in which it switched to
+its fallback."""
 
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Evaluation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StepRun(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Trials of one task: a step in the world, then its updates."""
+    """Trials of one task, in which each step in the world is followed by its updates."""
 
     world: str
     """``gym:`` and the name of a gymnasium task, or ``plant:`` and the name of a run with a twin."""
@@ -73,23 +73,23 @@ class StepRun(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields
     """Number of environment steps of training."""
     evaluation: Evaluation = Evaluation()
     horizon: Count | None = None
-    """Number of steps of an episode; null: the task's limit."""
+    """Number of steps in an episode; null: the task's limit."""
     options: dict[str, object] = {}
     """Arguments of the task, such as ``use_contact_forces``; for a plant, ``worlds.plants.PlantOptions``."""
     random_steps: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] = 1000
-    """Number of initial steps without updates, with uniformly random actions or those of a Gaussian policy; 0 for
-    on-policy algorithms."""
+    """Number of initial steps without updates, in which actions are uniformly random or come from a Gaussian policy; 0
+    for on-policy algorithms."""
     updates_per_step: Annotated[float, msgspec.Meta(gt=0, le=1000)] = 1.0
     update_every: Count = 1
-    """Number of environment steps after which the updates for all of them are made at once."""
+    """Number of environment steps after which the updates for all these steps are made at once."""
     exploration_std: NotNegative = 0.1
     """Standard deviation of the Gaussian exploration of deterministic policies, per normalised action."""
     exploration_friction: Share = 1.0
-    """Friction of Gaussian exploration: below 1 the noise is correlated, u <- (1 - friction) u + N(0, std), 0 at the
-    start of each episode.
-    If its density is used for learning, it is scaled to the policy's std in every step, as by process ``own``."""
+    """Friction of Gaussian exploration: below 1, the noise is correlated, u <- (1 - friction) u + N(0, std), and starts
+    at 0 in each episode.  If learning uses the density of the noise, the noise is scaled to the policy's std in every
+    step, as in the process ``own``."""
     exploration: Exploration | msgspec.UnsetType = msgspec.UNSET
-    """Process and schedule as in a run, in place of the previous two settings; only for a plant."""
+    """Exploration process and schedule as in a run, in place of the previous two settings; only for a plant."""
     selection: Selection = Selection("FULL[Uniform]")
     learner: _Learner = msgspec.field(default_factory=lambda: settings_type()())
     python: Pieces | msgspec.UnsetType = msgspec.UNSET
@@ -105,16 +105,18 @@ class StepRun(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields
 
     @property
     def updates(self) -> int:
-        """Number of updates after ``update_every`` steps."""
+        """Number of updates made after every ``update_every`` steps."""
         return round(self.updates_per_step * self.update_every)
 
     def updates_until(self, steps: int) -> int:
-        """Number of updates in a trial's first ``steps`` steps; for on-policy algorithms, of iterations."""
+        """Return the number of updates in a trial's first ``steps`` steps; for on-policy algorithms, the number of
+        iterations."""
         batch = self.learner.algorithm_config.batch_steps
         return steps // batch if batch else max(0, steps - self.random_steps) // self.update_every * self.updates
 
     def capacity(self, n: int, m: int) -> int:
-        """Capacity of a trial's memory; raises ValueError if the configured bytes hold no experience."""
+        """Return the capacity of a trial's memory; raise ValueError if the configured bytes cannot hold an
+        experience."""
         return capacity_for(self.selection, Layout(n, m), run_length=self.steps)
 
 
@@ -188,7 +190,7 @@ def _process_problems(run: StepRun, exploration: Exploration) -> Iterator[tuple[
 
 
 def takes_noise(learner: LearnerSettings) -> bool:
-    """Whether noise is added to the policy's actions, and learning does not use its density."""
+    """Return whether noise is added to the policy's actions and learning does not use the density of this noise."""
     refer, algorithm_config = learner.effective_refer, learner.algorithm_config
     if refer is not None and algorithm_config.home_under_refer != algorithm_config.home:
         return refer.rules == "none"

@@ -1,4 +1,4 @@
-"""Checks of configurations for trials, of a run or in a world; importing it needs no torch."""
+"""Checks of configurations for trials of a run or in a world; importing this module needs no torch."""
 
 from __future__ import annotations
 
@@ -99,7 +99,8 @@ def world_problems(run: StepRun) -> list[tuple[str, str]]:
 
 
 def space_problems(run: StepRun, spaces: Spaces) -> Iterator[tuple[str, str]]:
-    """List reasons why the algorithm cannot learn a task with these observations and actions, as (path, message)."""
+    """List reasons why the algorithm cannot learn a task that has these observations and actions, as
+    (path, message)."""
     learner, algorithm_config, (_, m, levels, _, image) = run.learner, run.learner.algorithm_config, spaces
     if image is not None and algorithm_config.image is None:
         supported_names = format_algorithm_names(
@@ -138,7 +139,7 @@ def space_problems(run: StepRun, spaces: Spaces) -> Iterator[tuple[str, str]]:
 
 
 def memory_problems(run: StepRun, spaces: Spaces) -> Iterator[tuple[str, str]]:
-    """Yield a problem for a memory too large for this machine, which trials would discover only at their start."""
+    """Report a memory that is too large for this machine, which trials would discover only when they start."""
     required_bytes, available_bytes = _memory_bytes(run, spaces), machine_bytes()
     if required_bytes > available_bytes:
         size = f"take {required_bytes / 1e9:.3g} GB per trial, but this machine has {available_bytes / 1e9:.3g} GB"
@@ -147,7 +148,8 @@ def memory_problems(run: StepRun, spaces: Spaces) -> Iterator[tuple[str, str]]:
 
 
 def trial_bytes(run: StepRun) -> int:
-    """Number of bytes of a trial's experiences; 0 for on-policy algorithms, or if it cannot run."""
+    """Return the number of bytes that a trial's experiences take; 0 for on-policy algorithms, or if the trial cannot
+    run."""
     spaces, _ = _spaces(run.world, run.horizon, msgspec.json.encode(run.options), run.learner.algorithm_config.image)
     return 0 if spaces is None else _memory_bytes(run, spaces)
 
@@ -162,7 +164,7 @@ def _memory_bytes(run: StepRun, spaces: Spaces) -> int:
 
 @lru_cache(maxsize=64)
 def _spaces(world: str, horizon: int | None, options: bytes, image: Image | None) -> tuple[Spaces | None, str]:
-    """Sizes of a world, or the reason why it cannot be created."""
+    """Return the sizes of a world, or the reason why it cannot be created."""
     try:
         run = StepRun(world, 1, horizon=horizon, options=msgspec.json.decode(options))
         return spaces_of_world(run, image), ""

@@ -1,4 +1,4 @@
-"""Synthetic experiences of S trials (de Bruin et al. 2018, §6.2.1), computed in batches by ``onrig.sim.synthetic``."""
+"""Synthetic experiences for S trials (de Bruin et al. 2018, §6.2.1), computed in batches by ``onrig.sim.synthetic``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from onrig.sim.twin.options import TwinOptions
 
 
 class SyntheticExperiences:
-    """Replacement of some experiences of S trials by synthetic ones."""
+    """Replacement of some experiences of S trials with synthetic ones."""
 
     def __init__(
         self,
@@ -33,14 +33,15 @@ class SyntheticExperiences:
         numbers: EpisodeNumbers,
         discrete: DiscreteActions | None,
     ) -> None:
-        """Actions are those of ``explorer`` with the same ``numbers``, or uniformly drawn levels."""
+        """Synthetic actions come from ``explorer`` with the same ``numbers``, or are uniformly drawn levels if
+        ``discrete``."""
         twin = msgspec.convert(config.device.twin, TwinOptions)
         self._synthetic, self._seeds = synthetic, seeds
         self._explorer, self._numbers, self._discrete = explorer, numbers, discrete
         self._model = PlantModel(config.rig, config.task, twin.plant, 1.0 / config.rate_hz, twin.substeps)
 
     def __call__(self, episode: int, measured_rows: Rows, columns: Columns) -> AlteredEpisode:
-        """Replace a fraction of an episode's rows (S, T, width), before any update of the policies that acted."""
+        """Replace a fraction of an episode's rows (S, T, width), before the policies that acted are updated."""
         (S, T, _), n, m = measured_rows.shape, columns.observation.stop, columns.action.stop - columns.action.start
         trial_draws = [episode_draws(seed, episode, T, n, m) for seed in self._seeds]
         draws = Draws(*(np.concatenate(fields) for fields in zip(*trial_draws, strict=True)))

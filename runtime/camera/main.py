@@ -28,7 +28,7 @@ from onrig.runtime.shm.images import ImageWriter
 
 _SOURCE: Final = "camera"
 _UNCHANGED_IMAGE_NS: Final = 10_000_000_000
-"""Time for which a camera may repeat the same image before a warning is reported."""
+"""How long a camera may repeat the same image before a warning is reported."""
 
 
 def valid_image(image: object, camera: Camera) -> bytes:
@@ -55,7 +55,7 @@ class CameraLoop:
     """Passes the images of a camera to the run's loop."""
 
     def __init__(self, config: RunConfig, folder: Path, name: str) -> None:
-        """Open the camera; raises whatever its code raises."""
+        """Open the camera; exceptions raised by its code propagate."""
         assert config.device.cameras is not UNSET
         settings = config.device.cameras[name]
         self._index, self._camera = next((i, c) for i, c in enumerate(config.cameras) if c.name == name)
@@ -67,7 +67,7 @@ class CameraLoop:
         self._pixels, self._changed_ns, self._has_warned = b"", 0, False
 
     def step(self) -> None:
-        """Pass on one image."""
+        """Read one image and pass it on."""
         reading = self._driver.read()
         now_ns = time.monotonic_ns()
         image, t_mono_ns = reading, now_ns - self._latency_ns
@@ -79,8 +79,8 @@ class CameraLoop:
         self._check_change(pixels, now_ns)
 
     def _check_change(self, pixels: bytes, now_ns: int) -> None:
-        """Warn once if the camera repeats the same image, because an image's age does not show that the camera is
-        frozen."""
+        """Warn once if the camera keeps repeating the same image, because a frozen camera does not show in an image's
+        age."""
         if pixels != self._pixels:
             self._pixels, self._changed_ns = pixels, now_ns
         elif now_ns - self._changed_ns > _UNCHANGED_IMAGE_NS and not self._has_warned:
@@ -92,7 +92,7 @@ class CameraLoop:
             report(_SOURCE, "warning", message)
 
     def close(self) -> None:
-        """Release the camera; raises whatever its code raises."""
+        """Release the camera; exceptions raised by its code propagate."""
         try:
             self._driver.close()
         finally:

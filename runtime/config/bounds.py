@@ -35,11 +35,11 @@ class Bounds(NamedTuple):
         )
 
     def is_too_low(self, value: float) -> bool:
-        """Whether a value lies below the interval."""
+        """Return whether a value lies below the interval."""
         return value <= self.low if self.excludes_low else value < self.low
 
     def is_too_high(self, value: float) -> bool:
-        """Whether a value lies above the interval."""
+        """Return whether a value lies above the interval."""
         return value >= self.high if self.excludes_high else value > self.high
 
     def nearest(self, value: float) -> float:

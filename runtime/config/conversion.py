@@ -22,13 +22,14 @@ _MAX_PROBLEMS: Final = 100
 
 
 class Conversion(NamedTuple, Generic[T]):
-    """The converted value of a part of a document, and every problem with it."""
+    """Converted value of part of a document, and every problem with it."""
 
     value: T | None
-    """None if the conversion failed. It succeeds if all problems are out-of-bounds numbers, replaced by valid ones."""
+    """None if the conversion failed. It succeeds if all problems are out-of-bounds numbers, which are replaced by valid
+    ones."""
     problems: list[Problem]
     repaired_paths: tuple[NodePath, ...] = ()
-    """Paths affected by replaced numbers: the value if it has a default, otherwise its section."""
+    """Paths affected by replaced numbers: the path of the value if it has a default, otherwise that of its section."""
 
     def require_value(self) -> T:
         """Return the value; raises ConfigError if there is any problem."""

@@ -32,7 +32,8 @@ _STEP = re.compile(r"\[(?P<index>[0-9]+)\]|(?P<key>[^.\[\]]+)")
 class Document:
     """Plain data, with the position of each value (``marks``) and of its key (``key_marks``).
 
-    Positions refer to ``file``, except in subtrees set by an override; ``overrides`` names the origin of those.
+    Positions refer to ``file``, except in subtrees set by an override; ``overrides`` gives the origin of these
+    subtrees.
     """
 
     file: str
@@ -57,7 +58,7 @@ def load_document(path: Path | str) -> Document:
 
 
 def parse_content(raw: bytes, file: str) -> Document:
-    """Parse the content of a YAML file, which ``file`` names in messages; raises ConfigError like `load_document`."""
+    """Parse the content of a YAML file; ``file`` is its name in messages.  Raises ConfigError like `load_document`."""
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
@@ -68,12 +69,13 @@ def parse_content(raw: bytes, file: str) -> Document:
 
 @lru_cache(maxsize=32)
 def parse_document(text: str, file: str) -> Document:
-    """Parse YAML text; ``file`` names it in messages.  Cached, because an experiment reads the same files for every
+    """Parse YAML text; ``file`` is its name in messages.  Cached, because an experiment reads the same files for every
     cell.
 
     Raises:
-        ConfigError: syntax error, no document or more than one, duplicate or non-text keys, tags, ambiguous or
-            non-finite numbers, self-references, more than 32 levels or 20 000 values; reported together where possible.
+        ConfigError: for a syntax error, no document or more than one, duplicate or non-text keys, tags, ambiguous or
+        non-finite numbers, self-references, more than 32 levels or 20 000 values; problems are reported together where
+        possible.
     """
     tree = read_tree(text, file)
     if tree is None:
@@ -122,7 +124,8 @@ def override(document: Document, assignment: str, *, origin: str | None = None) 
 
 
 def with_value_from(document: Document, source: Document, node_path: NodePath) -> Document:
-    """Copy the value at ``node_path`` with its positions from ``source``; all parents must be mappings."""
+    """Return a document with the value at ``node_path`` and its positions copied from ``source``; all parents must be
+    mappings."""
 
     def marks_below(marks: Mapping[NodePath, Mark]) -> dict[NodePath, Mark]:
         return {path: mark for path, mark in marks.items() if path[: len(node_path)] == node_path}
@@ -142,8 +145,8 @@ def override_origin(assignment: str) -> str:
 
 
 def problem_at(document: Document, path: NodePath, message: str, *, at_key: bool = False) -> Problem:
-    """Return a problem at the value at ``path`` (or its key), or at the nearest enclosing value if ``path`` does not
-    exist."""
+    """Return a problem located at the value (or the key) of ``path``, or at the nearest enclosing value if ``path``
+    does not exist."""
     marks = document.key_marks if at_key and path in document.key_marks else document.marks
     while path and path not in marks:
         path = path[:-1]

@@ -13,7 +13,7 @@ from onrig.runtime.config.yaml_nodes import FLOAT, INT, Data
 
 _EXAMPLE_NUMBERS: Final = (0.5, 10, 1, 100)
 _MAX_VALUE_LENGTH: Final = 40
-"""Maximum number of characters shown of a wrong value."""
+"""Maximum number of characters of a wrong value that are shown."""
 _MAX_EXAMPLE_DEPTH: Final = 4
 _BOOLEANS: Final = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 _NUMBER_WITH_UNIT: Final = re.compile(rf"({FLOAT.pattern})\s*[^\W\d_][\w/%°²]*")
@@ -105,7 +105,7 @@ def _example(type_: inspect.Type, value: Data, depth: int = 0) -> Data:
 
 
 def _example_fields(type_: inspect.StructType, value: Data, depth: int) -> Iterator[tuple[str, Data]]:
-    """Return an example of a struct: its tag and required fields, otherwise its first field."""
+    """Yield the fields of an example struct: its tag and required fields or, if it has neither, its first field."""
     if type_.tag_field:
         yield type_.tag_field, str(type_.tag)
     expected_fields = [field for field in type_.fields if field.required]
@@ -116,7 +116,7 @@ def _example_fields(type_: inspect.StructType, value: Data, depth: int) -> Itera
 
 
 def _example_number(type_: inspect.IntType | inspect.FloatType, value: Data) -> float:
-    """Return the valid number nearest to ``value``; a typical one if ``value`` is not a number."""
+    """Return the valid number nearest to ``value``, or a typical one if ``value`` is not a number."""
     bounds, is_whole = Bounds.from_type(type_), isinstance(type_, inspect.IntType)
     given = _leading_number(value)
     if given is not None:
@@ -128,7 +128,7 @@ def _example_number(type_: inspect.IntType | inspect.FloatType, value: Data) -> 
 
 
 def _leading_number(value: Data) -> float | None:
-    """Return a number, or the number at the start of a text; None without one."""
+    """Return a number, or the number that a text consists of; None for any other value."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int | float):

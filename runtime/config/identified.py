@@ -1,7 +1,8 @@
 """``identified: FILE``: overrides a configuration's plants with the result of `onrig identify`.
 
-The file's ``twin`` overrides ``device.twin``, its ``predicted``, if present, overrides ``limits.predicted``; error
-bounds of other sensors are kept.  The key then holds the file's hash, which is recorded with the run.
+The file's ``twin`` overrides ``device.twin`` and its ``predicted`` overrides ``limits.predicted``, provided that the
+configuration has that section; error bounds of other sensors are kept.  The key then holds the file's hash, which is
+recorded with the run.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ _OVERRIDES: Final[tuple[tuple[str, NodePath], ...]] = (
 
 
 def with_identified(document: Document, base: Path, rig: object) -> tuple[Document, Document | None]:
-    """Apply the overrides of the named file, and return it too, for :func:`check_identified_channels`.
+    """Apply the overrides from the named file; return the new document, and the file's own document for
+    :func:`check_identified_channels`.
 
     A document that names no file, or already holds a hash, is returned unchanged, with None. ``base`` is the
     configuration's folder, ``rig`` the name of its rig, on which the plant must have been identified. Raises
@@ -65,10 +67,10 @@ def with_identified(document: Document, base: Path, rig: object) -> tuple[Docume
 
 
 def check_identified_channels(result: Document | None, rig: Rig, document: Document) -> None:
-    """Raise ConfigError if a sensor or actuator of the rig is not the one with which the plant was identified.
+    """Raise ConfigError if a sensor or actuator of the rig differs from the one with which the plant was identified.
 
-    A plant identified in other units, or with another resolution, is a different plant.  ``document`` is the
-    configuration, whose key the problem names.  A result without channels, from an earlier version, is accepted.
+    A plant identified in different units, or with a different resolution, is a different plant.  ``document`` is the
+    configuration in which the problem is located.  A result without channels, from an earlier version, is accepted.
     """
     channels = result.data.get("channels") if result is not None and isinstance(result.data, dict) else None
     if result is None or not isinstance(channels, dict) or not channels:
@@ -87,7 +89,7 @@ def _scale(channel: Mapping[str, Any]) -> str:
 
 
 def identification_hash(data: bytes) -> str:
-    """Return the value of the key once the file with this content has been applied."""
+    """Return the value that the key holds once a file with this content has been applied."""
     return HASH_PREFIX + hashlib.sha256(data).hexdigest()
 
 

@@ -34,7 +34,7 @@ _NAME: Final = re.compile(r"[A-Za-z]\w{0,63}")
 
 
 def with_plugins(document: Document, base: Path | None) -> Document:
-    """Register the plugins named in a configuration; the result holds their resolved paths.
+    """Register the plugins named in a configuration; return the configuration with their resolved paths.
 
     ``base``: the configuration's folder; None for results (`holds_results`), whose paths must already be resolved.
     Raises ConfigError, including for an untrusted file.
@@ -86,8 +86,8 @@ def with_files(document: Document, folder: Path) -> Document:
 
 
 def read_copies(data: Data) -> dict[str, bytes]:
-    """Read the files that the plugins of a resolved configuration use; return their contents by path in the run
-    folder."""
+    """Read the files that a resolved configuration's plugins use; return their contents, keyed by the path of the copy
+    in a run folder."""
     copies = {}
     for file in _plugin_files(data):
         with suppress(OSError):
@@ -96,7 +96,7 @@ def read_copies(data: Data) -> dict[str, bytes]:
 
 
 def with_copies(document: Document, folder: Path) -> Document:
-    """Return a run folder's resolved configuration, with its copies in place of missing or changed files."""
+    """Return a run folder's resolved configuration, with the folder's copies in place of missing or changed files."""
     data = document.data
     for file in _plugin_files(data):
         copy = folder / file.copy_path
@@ -114,7 +114,7 @@ class _File(NamedTuple):
     node_path: NodePath
     name: str
     sha256: str
-    """Digest of its content; empty if not resolved yet."""
+    """Digest of the file's content; empty if not resolved yet."""
     max_bytes: int
 
     @property
@@ -139,7 +139,8 @@ def _digest_of(path: Path, max_bytes: int) -> str:
 
 
 def _file_field(group: str, section: Data) -> str:
-    """Return a plugin's field that names a file; empty if it reads none, or cannot be loaded (reported later)."""
+    """Return the name of a plugin's field that names a file; empty if it reads none or cannot be loaded (reported
+    later)."""
     kind = section.get("kind") if isinstance(section, dict) else None
     try:
         return str(registry.load(group, kind).file_field) if isinstance(kind, str) else ""
@@ -162,8 +163,8 @@ def _base_folder(document: Document, node_path: NodePath, base: Path | None) -> 
 
 
 def holds_results(path: Path) -> bool:
-    """Return whether a file is the configuration in a run's folder or the spec in an experiment's, which are
-    results."""
+    """Return whether a file is part of results: the configuration in a run's folder or the spec in an experiment's
+    folder."""
     return any((path.parent / name).exists() for name in _RESULTS.get(path.name, ()))
 
 

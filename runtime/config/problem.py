@@ -31,7 +31,7 @@ START: Final = Mark(1, 1)
 MAX_POSITION_LENGTH: Final = 5000
 """Maximum number of characters in a position, enough for the longest possible path."""
 MAX_MESSAGE_LENGTH: Final = 400
-"""Maximum number of characters shown of a message, which may quote a key of up to a megabyte."""
+"""Maximum number of characters of a message that are shown; it may quote a key of up to a megabyte."""
 
 
 class Problem(NamedTuple):
@@ -48,7 +48,7 @@ class Problem(NamedTuple):
 
 
 class ConfigError(Failure):
-    """Unusable configuration; ``str()`` gives one problem per line."""
+    """Raised for an unusable configuration; ``str()`` gives one problem per line."""
 
     problems: tuple[Problem, ...]
 

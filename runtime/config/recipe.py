@@ -57,8 +57,8 @@ def with_recipe(document: Document, base: Path) -> Document:
 
 
 def _drop_incompatible_noise(document: Document, recipe: Document) -> Document:
-    """Drop the run's noise settings if the recipe uses another process, for which ``friction`` may mean something
-    else."""
+    """Drop the run's noise settings if the recipe uses a different process, in which ``friction``, for example, may
+    have a different meaning."""
     run_section, recipe_section = (
         value_at(d.data, _EXPLORATION_PATH) if _is_mapping(d, _EXPLORATION_PATH) else {} for d in (document, recipe)
     )

@@ -26,7 +26,7 @@ def registered(group: str, tag_field: str = _TAG_FIELD) -> msgspec.Meta:
 
 
 def group_of(type_: inspect.Type) -> str | None:
-    """Return the group from which a type's annotation selects; None for any other type."""
+    """Return the group that a type's annotation selects from; None for a type without such an annotation."""
     group = (type_.extra or {}).get("group") if isinstance(type_, inspect.Metadata) else None
     return group if isinstance(group, str) else None
 
@@ -38,7 +38,7 @@ def resolve_later(type_of: Callable[[], type[msgspec.Struct]]) -> msgspec.Meta:
 
 
 def possible_structs(type_: inspect.Type) -> list[inspect.Type] | None:
-    """Return the types that a value with one of these annotations may have; None for any other."""
+    """Return the types that a value with one of these annotations may have; None for any other type."""
     if (group := group_of(type_)) is not None:
         return list(group_structs(group))
     type_of = _deferred_struct(type_)

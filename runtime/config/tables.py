@@ -16,7 +16,7 @@ MAX_BYTES: Final = 1 << 18
 
 
 def hash_of(content: str) -> str:
-    """SHA-256 of a table's text."""
+    """Return the SHA-256 of a table's text."""
     return hashlib.sha256(content.encode()).hexdigest()
 
 

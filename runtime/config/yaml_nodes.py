@@ -2,9 +2,10 @@
 
 PyYAML scans, parses and composes (in pure Python, so that messages are the same on every machine); the data are built
 here.  Plain scalars follow the core schema of YAML 1.2 (section 10.3.2), not YAML 1.1 like PyYAML's own loaders:
-``1e-3`` is a float, and ``1:30``, ``on``, ``yes`` and ``2026-01-01`` are text.  Rejected although valid in YAML 1.2:
-integers with a leading zero (octal in YAML 1.1) or beyond 64 bits, ``.inf`` and ``.nan``, tags, and keys that are not
-text.  Merge keys (no longer part of YAML 1.2) and duplicate keys (section 3.2.1.3) are also rejected.
+``1e-3`` is a float, and ``1:30``, ``on``, ``yes`` and ``2026-01-01`` are text.  The following are rejected although
+YAML 1.2 allows them: integers with a leading zero (octal in YAML 1.1) or beyond 64 bits, ``.inf`` and ``.nan``, tags,
+and keys that are not text.  Merge keys (no longer part of YAML 1.2) and duplicate keys (section 3.2.1.3) are rejected
+as well.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class Tree(NamedTuple):
 
 
 def read_tree(text: str, file: str) -> Tree | None:
-    """Parse one YAML document; None if it is empty.
+    """Parse one YAML document; return None if it is empty.
 
     A value reached through an alias has the position of its anchor, which is the text to correct.
 
@@ -141,7 +142,7 @@ def value_at(data: Data, path: NodePath) -> Data:
 
 
 def with_value(data: Data, path: NodePath, value: Data) -> Data:
-    """Return a copy of ``data`` with ``value`` at ``path``, whose containers must exist; the rest is shared."""
+    """Return a copy of ``data`` with ``value`` at ``path``, whose containers must exist; other values are shared."""
     if not path:
         return value
     step, remainder = path[0], path[1:]
@@ -153,7 +154,7 @@ def with_value(data: Data, path: NodePath, value: Data) -> Data:
 
 
 def without_key(data: Data, path: NodePath) -> Data:
-    """Return a copy of ``data`` without the key at the end of ``path``, which must exist; the rest is shared."""
+    """Return a copy of ``data`` without the key at the end of ``path``, which must exist; other values are shared."""
     mapping = value_at(data, path[:-1])
     if not isinstance(mapping, dict):
         raise KeyError(path)
@@ -276,7 +277,7 @@ class _Builder:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Dumper that quotes text which either YAML version would interpret as another type, and writes no aliases."""
+    """Dumper that quotes text which either YAML version would interpret as a different type, and writes no aliases."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True

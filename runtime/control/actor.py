@@ -1,4 +1,4 @@
-"""Sources of a run's actions: its policies, or a trainer in a separate process."""
+"""Sources of a run's actions: its policies or a trainer in a separate process."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from onrig.runtime.shm.board import Board, Word
 from onrig.runtime.shm.exchange import NO_TICK, LoopSide, Sample
 
 ConditionWaiter = Callable[[Callable[[], bool], str, FaultName, float], None]
-"""Blocks, disarmed, until a condition holds.  Arguments: condition, its description, fault on timeout, timeout (s)."""
+"""Function that waits, with the device disarmed, until a condition holds.  Arguments: condition, its description, fault
+on timeout, timeout (s)."""
 _HELD: Final = int(Flag.HELD)
 _RESERVE_NS: Final = 1_000_000
 """Time reserved for the shield, the link and the device after the wait for an action, if the period allows it."""
 _RESERVE_PERIODS: Final = 0.25
-"""Minimum fraction of the period reserved for them."""
+"""Minimum fraction of the period reserved for the shield, the link and the device."""
 _MIN_WAIT_PERIODS: Final = 0.25
-"""Minimum wait for an action, in periods, of a tick that begins on time."""
+"""Minimum time, in periods, for which a tick that begins on time waits for an action."""
 _POLL_INTERVAL_NS: Final = 50_000_000
 _FIRST_ACTION_TIMEOUT_S: Final = 2.0
 """Device time from the start of an episode to its first action; the safe output is in force until then."""
@@ -36,28 +37,28 @@ class Actor(Protocol):
     """Source of a run's actions."""
 
     def is_ready(self) -> bool:
-        """Whether it can act; the loop waits for this before the first episode."""
+        """Return whether the source can provide actions; the loop waits for this before the first episode."""
 
     def await_episode(self, wait: ConditionWaiter) -> bool:
-        """Wait until the next training episode may begin; False if there is none."""
+        """Wait until the next training episode may begin; return False if there is none."""
 
     @property
     def seed_and_offset(self) -> tuple[int, int] | None:
-        """Seed of starts, noise and targets, and the number of episodes before the first one that uses it; None: the
-        run's seed, from the first episode on."""
+        """Seed of starts, noise and targets, and the number of episodes before the first one that uses it; None if the
+        run's seed applies from the first episode on."""
 
     def act(self, step: Step) -> None:
         """Fill in a step's ``policy``."""
 
     def is_over(self, state: State, terminated: bool) -> bool:
-        """Whether the episode ends with this frame."""
+        """Return whether the episode ends with this frame."""
 
     def on_episode_end(self, step: Step, completed: Step | None) -> None:
-        """Process the last record of an episode, and the record that its frame completes."""
+        """Process the last record of an episode, and the previous record, which its frame completes."""
 
 
 class PolicyActor:
-    """Acts with the policies from the slot; in real time, a prepared policy is swapped in at a tick edge."""
+    """Actor that uses the policies from the slot; in real time, a prepared policy is swapped in at a tick edge."""
 
     def __init__(self, switch: PolicySwitch, tick: Tick, board: Board, *, swaps_policies: bool) -> None:
         self._switch, self._tick, self._board, self._swaps_policies = switch, tick, board, swaps_policies
@@ -83,7 +84,7 @@ class PolicyActor:
 
 
 class _Samples:
-    """Samples for a trainer: the record of a step, the record that its frame completes, and the return so far."""
+    """Samples for a trainer: a step's record, the previous record, which its frame completes, and the return so far."""
 
     def __init__(self, config: RunConfig, loop_side: LoopSide) -> None:
         self._exchange: Final = loop_side
@@ -92,7 +93,7 @@ class _Samples:
         self.begin(0)
 
     def begin(self, episode: int) -> None:
-        """Start the episode with this number, counted as in the trainer's requests."""
+        """Start an episode, numbered as in the trainer's requests."""
         self._episode, self._n_periods, self._return = episode, 0, 0.0
 
     def send(self, step: Step, completed: Step | None, *, is_over: bool) -> None:
@@ -110,13 +111,13 @@ class _Samples:
 
 
 def action_wait_ns(period_ns: int) -> int:
-    """Return how long after its due time a tick waits for an action, in real time."""
+    """Return how long (ns) after its due time a tick waits for an action in real time."""
     reserve_ns = max(_RESERVE_NS, round(_RESERVE_PERIODS * period_ns))
     return max(period_ns - reserve_ns, round(_MIN_WAIT_PERIODS * period_ns))
 
 
 class TrainerActor:
-    """Acts on the answers that a trainer gives to samples, exchanged through shared memory.
+    """Actor that takes its actions from a trainer, which answers samples through shared memory.
 
     In real time the loop waits for an answer during part of the period, less if the tick is late.  If none arrives,
     the previous action is held (flag HELD); a late answer takes effect in the next tick.  After one lease without an
@@ -206,7 +207,8 @@ class TrainerActor:
             self._exchange.wait(min(remaining_ns, _POLL_INTERVAL_NS))
 
     def is_over(self, state: State, terminated: bool) -> bool:
-        """Whether the episode ends: as for policies, or because the trainer is silent or requests another episode."""
+        """Return whether the episode ends: as for policies, or because the trainer is silent or requests a new
+        episode."""
         return self._tick.is_over(state, terminated) or self._is_silent or self._wants_episode()
 
     def on_episode_end(self, step: Step, completed: Step | None) -> None:

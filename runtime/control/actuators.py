@@ -1,4 +1,4 @@
-"""A rig's outputs in SI units and in counts: commands out, and what the device reports about them."""
+"""A rig's outputs in SI units and in counts: the commands sent, and what the device reports about them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ _SAFE: Final = int(Status.SAFE)
 
 
 def _compile_to_si(resolutions: tuple[float, ...]) -> Callable[[Sequence[int]], tuple[float, ...]]:
-    """Compile the conversion of counts to SI units; a comprehension for one actuator would cost ten times as much."""
+    """Return a function that converts counts to SI units.
+
+    For a single actuator, a comprehension would take ten times as long.
+    """
     if len(resolutions) == 1:
         (resolution,) = resolutions
         return lambda counts: (counts[0] * resolution,)
@@ -29,7 +32,7 @@ class Actuators:
         self._resolutions: Final = tuple(a.resolution for a in actuators)
         self._limits: Final = config.limits.count_ranges(config.rig)
         self.to_si: Final = _compile_to_si(self._resolutions)
-        """Convert counts to SI units."""
+        """Function that converts counts to SI units."""
         self.safe_action: Final = tuple(a.safe for a in actuators)
         """Safe output, in SI units."""
         self.safe_counts: Final = self.to_counts(self.safe_action)
@@ -43,10 +46,10 @@ class Actuators:
         return tuple(counts)
 
     def outputs(self, state: State) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Return the output (m,), SI units, in force since the frame's sample, and the output one period earlier.
+        """Return the output (m,), in SI units, in force at the frame's sample, and the output one period earlier.
 
-        Both are taken from the frame and not from the commands sent, which may have been lost, late or clamped.  The
-        device accepts a command only in answer to its latest frame, so the output changes at most once per period.
+        Both are taken from the frame, because the commands sent may have been lost, late or clamped.  The device
+        accepts a command only in answer to its latest frame, so the output changes at most once per period.
         """
         if state.status & _SAFE:  # the history restarts at the safe output, regardless of its cause
             return self.safe_action, self.safe_action
@@ -57,7 +60,7 @@ class Actuators:
 
     def applied(self, state: State) -> tuple[int, tuple[float, ...]]:
         """Return tau (us), the time from the start of a frame's period T to the switch from output u⁻ to u⁺, and the
-        mean output (m,), SI units, over the period: (tau u⁻ + (T - tau) u⁺) / T."""
+        mean output (m,) over the period, in SI units: (tau u⁻ + (T - tau) u⁺) / T."""
         period_us, tau_us = self._period_us, min(state.tau_us, self._period_us)
         mean_outputs = []
         for a, b, r in zip(state.u_start, state.u_end, self._resolutions, strict=True):

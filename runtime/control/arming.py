@@ -40,12 +40,12 @@ from onrig.runtime.shm.board import Board, Word
 
 _SOURCE: Final = "control"
 _MAX_AUTOMATIC_RECOVERIES: Final = 10
-"""Number of faults after which a run re-arms automatically; the next such fault ends the run."""
+"""Number of faults from which a run re-arms automatically; the next such fault ends the run."""
 _RESUME_HINT: Final = "continue with the r key, or with `onrig resume` in another terminal"
 
 
 class Arming:
-    """State machine of a run, which executes its actions on the device."""
+    """State machine of a run, together with the execution of its actions on the device."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Arming:
         self._is_device_responding = True
 
     def advance_stop(self) -> bool:
-        """Carry out a requested stop: at once, or by starting the fade; return True when the episode ends."""
+        """Carry out a requested stop, either immediately or by fading out; return True once the episode must end."""
         if self._requests.stop >= IMMEDIATE_STOP:
             return True
         if not self.fade.has_started:
@@ -108,7 +108,7 @@ class Arming:
     # -- beginning and ending ----------------------------------------------------------------------------------------
 
     def begin_episode(self) -> None:
-        """Arm for an episode; recover first if the device refuses because of a latched fault."""
+        """Arm for an episode; if the device refuses because of a latched fault, recover first."""
         while True:
             if self._requests.is_stop_requested:
                 raise Stopped
@@ -134,9 +134,9 @@ class Arming:
         self.handle(Event.STOP_NOW if is_moving or self._requests.stop >= IMMEDIATE_STOP else Event.STOP)
 
     def make_safe(self) -> None:
-        """Disarm in any state; if the link is down, the device's lease has the same effect.
+        """Disarm in any state, then wait for a state frame that confirms safe outputs, which only the device can know.
 
-        Then wait for the confirming state frame: only the device knows whether its outputs are safe.
+        If the link is down, the end of the device's lease has the same effect as disarming.
         """
         previous = self._session.last_frame
         # After an error the lease makes the device safe, and only the first error is reported.
@@ -150,7 +150,8 @@ class Arming:
         self.reports.send()
 
     def check_confirmation(self) -> None:
-        """Latch a contradiction found in a frame of the disarmed device, and raise Halted; an earlier fault is kept."""
+        """Latch a contradiction found in a disarmed device's frame and raise Halted, unless a fault is already
+        latched."""
         contradiction = self.confirmation.contradiction
         if contradiction is not None and self.machine.fault is None:
             self.fail(*contradiction)
@@ -159,7 +160,8 @@ class Arming:
     # -- faults ------------------------------------------------------------------------------------------------------
 
     def fault(self, state: Frame, contradiction: Contradiction | None) -> None:
-        """Latch the fault that ended an episode: the one that the device reports, or a contradiction in its frames."""
+        """Latch the fault that ended an episode: the one the device reports, or a contradiction in its frames if that
+        is harder to release."""
         device_fault = reported_fault(state) if is_unfit(state) else None
         if contradiction is None or (
             device_fault is not None and not is_harder_to_release(contradiction.fault, device_fault)
@@ -169,7 +171,7 @@ class Arming:
             self.fail(*contradiction)
 
     def trip(self, state: Frame) -> None:
-        """Latch the fault reported by a state frame, or the one for a device found disarmed."""
+        """Latch the fault that a state frame reports; if it reports none, the fault for a device found disarmed."""
         self._board[Word.FAULT] = state.fault
         self.confirmation.process(state)
         self.fail(reported_fault(state), fault_text(state.fault) if state.fault else "")
@@ -187,10 +189,10 @@ class Arming:
         return waits_for_device and self.state is not State.DISCONNECTED and not self._requests.is_stop_requested
 
     def reconnect(self, error: LineClosed) -> None:
-        """Wait for the device, then for a person to re-arm.
+        """Wait for the device to return, then for a person to re-arm.
 
-        Raises ``error`` if the run does not wait for devices, otherwise the errors of ``Reconnection.wait`` and
-        ``recover``.
+        Raises ``error`` if the run does not wait for devices, and otherwise whatever ``Reconnection.wait`` or
+        ``recover`` raises.
         """
         self._await_reconnection(error)
         self.recover()
@@ -212,8 +214,8 @@ class Arming:
         report(_SOURCE, "warning", f"the device is {description} and disarmed", restarted=restarted)
 
     def recover(self) -> None:
-        """Re-arm after a latched fault, automatically if allowed, otherwise on request; raises Halted if neither
-        happens."""
+        """Re-arm after a latched fault, automatically if allowed, otherwise on request; raises Halted if the run is not
+        re-armed."""
         while True:
             try:
                 self._recover()
@@ -255,13 +257,14 @@ class Arming:
                 self.handle(Event.REARM)
                 return
             except RequestRefused as refusal:
-                code = self._session.fault  # may differ from the fault latched first
+                code = self._session.fault  # may differ from the fault that was latched first
                 fault = device_fault(code) if code else fault
                 self.handle(Event.TRIP, fault, str(refusal))
                 entry = FAULTS[self._most_severe_fault(fault)]
 
     def _most_severe_fault(self, latched_fault: FaultName) -> FaultName:
-        """Return the latched fault, or a more severe one reported since; raises Halted if no one may clear it."""
+        """Return the latched fault, or a more severe one reported since then; raises Halted if it may not be
+        cleared."""
         code = self._session.fault
         fault = most_severe(latched_fault, code)
         if fault is not latched_fault:
@@ -271,10 +274,11 @@ class Arming:
         return fault
 
     def pause(self, cause: str, hint: str, wait_s: float = inf) -> float:
-        """Pause, disarmed, for ``wait_s`` of device time, or until a person resumes if infinite; between episodes only.
+        """Pause with the device disarmed for ``wait_s`` of device time or, if that is infinite, until a person resumes.
 
-        Returns the length of the pause in device time (s).  Raises Halted if an unbounded pause exceeds
-        ``resume_timeout_s``.  In lockstep a bounded pause takes no time, because time is virtual.
+        To be called between episodes only.  Returns the length of the pause in device time (s).  Raises Halted if an
+        unbounded pause exceeds ``resume_timeout_s``.  In lockstep a bounded pause takes no time, because time is
+        virtual.
         """
         if wait_s <= 0:
             return 0.0
@@ -287,9 +291,9 @@ class Arming:
         return self._pace.paused_s(wait_s, time.monotonic() - start_s)
 
     def pause_until(self, condition: Callable[[], bool], cause: str, hint: str) -> None:
-        """Pause, disarmed, until ``condition`` holds or a person resumes; between episodes only.
+        """Pause with the device disarmed until ``condition`` holds or a person resumes.
 
-        Raises Halted if neither happens within ``resume_timeout_s``.
+        To be called between episodes only.  Raises Halted if neither happens within ``resume_timeout_s``.
         """
         self._pause(condition, "paused", "or ", cause, hint, is_bounded=False)
 
@@ -310,7 +314,7 @@ class Arming:
                 self._poll()
             self.handle(Event.RESUME)
         except LineClosed as error:
-            self.reconnect(error)  # a person who re-arms ends an unbounded pause as well
+            self.reconnect(error)  # re-arming by a person also ends an unbounded pause
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
@@ -321,11 +325,11 @@ class Arming:
     def wait_for(
         self, condition: Callable[[], bool], description: str, fault: FaultName, limit_s: float | None = None
     ) -> None:
-        """Wait disarmed until ``condition`` holds; raises Halted with ``fault`` after ``limit_s``.
+        """Wait with the device disarmed until ``condition`` holds; raises Halted with ``fault`` after ``limit_s``.
 
-        ``limit_s``: ``barrier_timeout_s`` by default.  The timeout restarts whenever another process of the run
-        has been restarted, has finished an episode that it repeats after a restart, or has learned from some more
-        experiences (the first updates after ``learning_starts`` may take minutes).
+        ``limit_s``: ``barrier_timeout_s`` by default.  The timeout restarts whenever another process of the run has
+        been restarted, the learner has finished an episode that it repeats after a restart, or the learner has learned
+        from more experiences (the first updates after ``learning_starts`` may take minutes).
         """
         self.reports.send()
         limit_s = self._config.barrier_timeout_s if limit_s is None else limit_s
@@ -347,7 +351,10 @@ class Arming:
                 limit = time.monotonic() + limit_s
 
     def _poll(self, wait_s: float = 0.0) -> None:
-        """Wait briefly; the interval grows with ``wait_s``.  Raises Stopped, or LinkFault if the device rebooted."""
+        """Wait briefly; in lockstep the interval grows with ``wait_s``, the time waited so far.
+
+        Raises Stopped, LinkFault if the device has rebooted, or Halted for a contradiction in a received frame.
+        """
         if self._requests.is_stop_requested:
             raise Stopped
         if self._session.has_rebooted:

@@ -1,4 +1,4 @@
-"""Connection to the device of a run: the checks before any motion, and reconnection after the connection has closed."""
+"""Connection to a run's device: the checks made before any motion, and reconnection after the connection has closed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LimitsTooWide(ValueError):
 
 
 def connect(config: RunConfig, session: DeviceSession, timeout_s: float = CONNECT_TIMEOUT_S) -> Hello:
-    """Connect, compare the device with the configuration, and configure it; it remains disarmed.
+    """Connect to the device, compare it with the configuration, and configure it; the device remains disarmed.
 
     Raises LinkError, DeviceMismatch, LimitsTooWide or RequestRefused.
     """
@@ -40,7 +40,7 @@ def connect(config: RunConfig, session: DeviceSession, timeout_s: float = CONNEC
 
 
 def apply_limits(config: RunConfig, session: DeviceSession) -> None:
-    """Set the device's limits to the configured ones; raises LimitsTooWide if these are wider than the device's."""
+    """Set the device's limits to the configured ones; raises LimitsTooWide if those are wider than the device's."""
     for i, (actuator, counts) in enumerate(
         zip(config.rig.actuators, config.limits.count_ranges(config.rig), strict=True)
     ):
@@ -57,7 +57,7 @@ def apply_limits(config: RunConfig, session: DeviceSession) -> None:
 
 
 def check_pace(config: RunConfig, hello: Hello) -> None:
-    """Compare the pace of the device's time with the configuration; raises DeviceMismatch."""
+    """Check that the device's time passes at the configured pace; raises DeviceMismatch."""
     pace = config.device.pace
     expected = 0.0 if config.lockstep else pace.scaled if isinstance(pace, Scaled) else 1.0
     # The hello carries a float32.
@@ -66,7 +66,7 @@ def check_pace(config: RunConfig, hello: Hello) -> None:
 
 
 def check_reset(config: RunConfig, hello: Hello) -> None:
-    """Check that each episode can start with a reset, by the device or a controller; raises DeviceMismatch."""
+    """Check that each episode can start with a reset, by the device or by a reset controller; raises DeviceMismatch."""
     has_reset_controller = config.task.reset is not None and not config.lockstep
     if not hello.capabilities & Capability.RESET and not has_reset_controller:
         raise DeviceMismatch("reset", "none", "needs one at the start of every episode")
@@ -77,7 +77,7 @@ def _pace_name(scale: float) -> str:
 
 
 class Reconnection:
-    """Reconnects to a device whose connection has closed, by trying to open the same port every half second."""
+    """Reconnection to a device whose connection has closed: tries to open the same port every half second."""
 
     def __init__(
         self,
@@ -95,10 +95,10 @@ class Reconnection:
     def wait(self) -> bool:
         """Wait until the device is back, checked, configured and disarmed; return True if it has rebooted.
 
-        Raises Stopped, LinkError after ``limit_s``, and the errors of ``connect`` for another device.
+        Raises Stopped, LinkError after ``limit_s``, or the errors of ``connect`` if a different device answers.
         """
         previous_hello = self._session.hello
-        self._session.close()  # an open port would reappear under another number
+        self._session.close()  # while the old port is open, the device would reappear under a different number
         deadline_s = time.monotonic() + self.limit_s
         while True:
             try:
@@ -109,7 +109,7 @@ class Reconnection:
                 if time.monotonic() >= deadline_s:
                     raise LinkError(f"{error}; waited {self.limit_s:g} s (device.reconnect_s)") from error
             except BaseException:
-                self._session.close()  # frames from another device must not confirm safe outputs of this one
+                self._session.close()  # frames from a different device must not confirm this one's safe outputs
                 raise
             else:
                 return previous_hello is None or hello.boot_id != previous_hello.boot_id
@@ -128,7 +128,7 @@ class Reconnection:
                     raise
 
     def _sleep(self, seconds: float) -> None:
-        """Sleep; raises Stopped."""
+        """Sleep while polling for stop requests; raises Stopped."""
         deadline_s = time.monotonic() + seconds
         while True:
             if self._requests.is_stop_requested:

@@ -1,7 +1,7 @@
 """Contradictions in a device's frames: false reports of a safe output, a wrong sampling rate, frozen sensors.
 
-The checks depend only on the frames and restart with each episode, so that the replay of a recorded run finds the same
-contradictions.  ``hw/PROTOCOL.md`` §6 states the thresholds for firmware authors.
+The checks depend only on the frames and restart with each episode, so that replaying a recorded run finds the same
+contradictions.  ``hw/PROTOCOL.md`` §6 lists the thresholds for firmware authors.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from onrig.hw.rig import Rig
 from onrig.runtime.run_state.faults import FaultName
 
 RATE_WINDOW: Final = 128
-"""Length in frames of the window in which the device clock may drift by at most half a period: 0.4 %."""
+"""Length, in frames, of the window within which the device clock may drift by at most half a period (0.4 %)."""
 RATE_STRIKES: Final = 8
-"""Consecutive drifts, each measured from the end of the previous one, that count as a wrong rate.
+"""Number of consecutive drifts, each measured from the end of the previous one, that indicate a wrong rate.
 
-A single drift means that a clock stopped or jumped, which happens on a simulated board and does not end the run.
+A single drift only means that a clock stopped or jumped, which happens on a simulated board and does not end the run.
 """
 MIN_COMMAND_SWING: Final = 0.25
-"""Share of its range by which each actuator's output must have varied before sensors count as frozen.
+"""Fraction of its range by which each actuator's output must have varied before sensors count as frozen.
 
-It is several times what friction and gear backlash absorb, and far more than the noise of a balancing policy.
+This is several times what friction and gear backlash absorb, and far more than the noise of a balancing policy.
 """
 FROZEN_WINDOWS: Final = 2
-"""Number of windows in ``supervision.frozen_s``; outputs must vary in each, so that a single pulse is not enough."""
+"""Number of windows into which ``supervision.frozen_s`` is divided; the outputs must vary in each of them, so that a
+single pulse is not enough."""
 
 
 class Contradiction(NamedTuple):
@@ -44,7 +45,7 @@ class RateCheck:
         self._period_us = period_us
         self._slack_us = period_us // 2
         self.measured_period_us = float(period_us)
-        """Period of the device's clock, as measured in the last drift."""
+        """Sampling period (us) by the device's clock, measured over the last drift."""
         self.reset()
 
     def reset(self) -> None:
@@ -61,7 +62,10 @@ class RateCheck:
         return self._start_window(state, drift_us)
 
     def _start_window(self, state: State, drift_us: int) -> bool:
-        """Count a drift or reset the count, and start a new window.  A wrapped frame counter counts as one drift."""
+        """Count a drift, or reset the count if there was none, and start a new window.
+
+        A frame counter that wraps around counts as one drift.
+        """
         if self._window_start >= 0 and abs(drift_us) > self._slack_us:
             self._n_drifts += 1
             self.measured_period_us = self._period_us + drift_us / max(state.frame - self._window_start, 1)
@@ -73,9 +77,9 @@ class RateCheck:
 
 
 class FrozenCheck:
-    """Detector of sensors that do not change by more than a count although the commands should have moved the rig.
+    """Detector of sensors that change by no more than one count although the commands should have moved the rig.
 
-    A decoder that has lost one of its two lines dithers by one count.
+    One count is tolerated because a decoder that has lost one of its two lines dithers by one count.
     """
 
     def __init__(self, rig: Rig, period_us: int, frozen_s: float) -> None:
@@ -118,7 +122,7 @@ class FrozenCheck:
 
 
 def _has_moved(sensors: Sequence[int], previous: Sequence[int]) -> bool:
-    # Executed in every tick: any() takes three times as long.
+    # Runs in every tick, and any() would take three times as long.
     for count, previous_count in zip(sensors, previous, strict=True):  # noqa: SIM110
         if not -1 <= count - previous_count <= 1:
             return True
@@ -129,7 +133,7 @@ _SAFE: Final = int(Status.SAFE)
 
 
 class SafeOutputCheck:
-    """Comparison of the reported safe output with the reported outputs."""
+    """Check that a device that reports safe outputs (status SAFE) also reports the safe output values."""
 
     def __init__(self, rig: Rig) -> None:
         self._safe_counts = rig.safe_counts

@@ -1,7 +1,7 @@
-"""Order of a tick: from a state frame to its command and the step that the frame completed.
+"""Order of the stages in a tick: from a state frame to its command and to the step that the frame completes.
 
 Nothing here waits, sends or stores.  The loop, homing, the rehearsal of a tick, evaluations on the twin, safety
-campaigns and the replay of recorded frames all use this module, so that they take the same decisions in the same order.
+campaigns and the replay of recorded frames all use this module, so they take the same decisions in the same order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from onrig.runtime.reset.attempts import EpisodeReset
 ActionSource = Callable[[Step], None]
 """Function that fills in a step's ``policy``: the action requested by a policy or a reset controller."""
 EndTest = Callable[[State, bool], bool]
-"""Predicate of a frame and of the task's termination at that frame: whether the episode ends."""
+"""Function that returns whether the episode ends, given a frame and whether the task terminates at that frame."""
 
 
 class Fade:
@@ -41,7 +41,7 @@ class Fade:
         self.has_started = True
 
     def next(self, action: Sequence[float]) -> tuple[float, ...]:
-        """Advance by one tick and return the scaled action (SI units); NaN is propagated."""
+        """Advance by one tick, and return the scaled action (SI units); NaN is propagated."""
         self._n_done += 1
         fraction = 1.0 - self._n_done / (self._n_ticks + 1)
         return tuple([safe + fraction * (value - safe) for value, safe in zip(action, self._safe, strict=True)])
@@ -55,20 +55,20 @@ class Response(NamedTuple):
     step: Step
     """Step that starts with this frame; the next frame completes it."""
     completed: Step | None
-    """Previous step, completed by this frame; None for the first."""
+    """Previous step, which this frame completes; None for the first frame."""
     is_over: bool
-    """Whether the episode ends here; no further frame is accepted."""
+    """Whether the episode ends here; if so, no further frame is accepted."""
     times_ns: tuple[int, ...]
-    """Clock readings before and after each stage: observe, policy, explore, shield."""
+    """Clock readings before and after each stage (observe, policy, explore, shield); empty if the episode is over."""
 
 
 def policy_action_source(tick: Tick, policy: PolicySession, policy_id: int) -> ActionSource:
-    """Return a function that requests the actions of a policy."""
+    """Return an action source that evaluates a policy."""
     return lambda step: tick.evaluate_policy(step, policy, policy_id)
 
 
 def reset_action_source(reset: EpisodeReset) -> ActionSource:
-    """Return a function that requests the actions of a reset controller."""
+    """Return an action source that asks a reset controller for its action."""
 
     def act(step: Step) -> None:
         step.policy = reset.action(step.observation, step.t_device_us)
@@ -82,7 +82,7 @@ def zero_clock() -> int:
 
 
 def never_ends(state: State, terminated: bool) -> bool:
-    """Return False, for callers that count the frames themselves."""
+    """Return False; an end test for callers that count the frames themselves."""
     return False
 
 
@@ -96,8 +96,8 @@ def begin_episode(
 ) -> Callable[[State], Response]:
     """Return a function that answers the frames of the current episode of ``tick``, in order.
 
-    ``has_ended``: test for the end of the episode, by default that of the task; ``fade``: ramp of a run that is
-    being stopped.
+    ``has_ended``: test for the end of the episode, by default ``tick.is_over``; ``fade``: ramp to the safe output for a
+    run that is being stopped.
     """
     responses = _respond_to_frames(tick, act, tick.is_over if has_ended is None else has_ended, fade, clock)
     next(responses)
@@ -124,7 +124,7 @@ def _respond_to_frames(
         act(step)
         t2 = clock()
         tick.explore(step)
-        if fade is not None and fade.has_started:  # no longer the policy's action, so excluded from learning
+        if fade is not None and fade.has_started:  # no longer the policy's action, so learning excludes the step
             step.explored = fade.next(step.explored)
             step.flags |= Flag.INVALID | Flag.FADED
         t3 = clock()

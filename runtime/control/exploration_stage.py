@@ -14,7 +14,7 @@ from onrig.runtime.run_config import RunConfig
 
 
 class ExplorationStage:
-    """Noise of the current episode: a signal, or a perturbed policy, times the explorer's amplitude."""
+    """Noise of the current episode: a signal, or the effect of a perturbed policy, times the explorer's amplitude."""
 
     def __init__(self, config: RunConfig, explorer: Explorer | None) -> None:
         """Without an ``explorer`` the amplitude is 1."""
@@ -37,15 +37,14 @@ class ExplorationStage:
         self._perturbed_policy = None
 
     def policy_noise(self, k: int, margin: float) -> tuple[tuple[float, ...] | None, tuple[float, ...]]:
-        """Return the noise input (m,) of a stochastic policy in step ``k`` (None without noise), and its amplitude
-        (m,)."""
+        """Return a stochastic policy's noise input (m,) in step ``k``, None without noise, and the amplitude (m,) that
+        scales it."""
         return self._policy_noise[k] if k < len(self._policy_noise) else None, self._amplitude(margin)
 
     def apply(self, step: Step, k: int, margin: float) -> None:
-        """Add the noise of step ``k`` of the episode, clip, and measure the deviation.
+        """Add the noise of the episode's step ``k`` to the action, clip the sum, and record its deviation.
 
-        ``margin``: the shield's margin in the previous tick.  The action of a stochastic policy already contains its
-        noise.
+        ``margin``: the shield's margin in the previous tick.  A stochastic policy's action already contains its noise.
         """
         if self._is_stochastic and step.drawn:
             return
@@ -90,8 +89,8 @@ class ExplorationStage:
             step.exploration = abs(min(max(normalised_explored, -1.0), 1.0) - min(max(normalised_policy, -1.0), 1.0))
 
     def _perturbation_signal(self, step: Step, perturbed: PolicySession) -> list[float] | None:
-        """Return the difference (m,) of the perturbed policy's action from the policy's, normalised; None if either is
-        missing."""
+        """Return the normalised difference (m,) between the perturbed policy's action and the acting policy's; None if
+        either action is missing or non-finite."""
         try:
             perturbed_action = perturbed.act(step.input or step.observation)
         except Exception:  # onnxruntime's errors have no common base

@@ -1,7 +1,7 @@
-"""Frame source of the loop: waiting for the next frame, its times, and the frames missed before it.
+"""The loop's frame source: waiting for the next frame, timing it, and counting the frames missed before it.
 
-The overrun policy needs no code: the device sets the pace, the newest frame is answered, older ones count as missed.
-The loop skips full periods and stays on the device's grid, without a burst to catch up.
+Overruns need no code of their own: the device sets the pace, the loop answers the newest frame, and older frames count
+as missed.  The loop skips complete periods and keeps to the device's time grid, without a burst to catch up.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def attribute_miss(
     """Return why the ``n_missed`` frames before the current one were not answered.
 
     expected_ns: due time of the first missed frame; busy_until_ns: end of the loop's own work before it; busy_cpu_ns:
-    CPU time of the loop since the previous frame; n_overtaken: missed frames that did arrive but remained unread until
-    a newer one arrived.  For its own work to overtake a frame, the loop needs more than a period of CPU time: the work
-    starts with the previous frame, or (a rehearsal) just before the overtaken frame, and lasts until the next one.
-    With less CPU time than that, the loop was preempted.
+    CPU time of the loop since the previous frame; n_overtaken: number of missed frames that did arrive but remained
+    unread until a newer one arrived.  The loop's own work can only cause a miss if it takes more than a period of CPU
+    time: it starts with the previous frame or (a rehearsal) just before the missed frame, and lasts until the next one.
+    If the loop used less CPU time than that, it was preempted.
     """
     if n_missed <= 0:
         return Miss.NONE
@@ -47,9 +47,9 @@ _AVERAGING_TICKS: Final = 64
 
 
 class SlackGate:
-    """Suppresses deferred work after a slow tick, one longer than half a period or than four times the usual tick.
+    """Gate that suppresses deferred work after a slow tick: one longer than half a period or four times the mean tick.
 
-    Slow ticks come in bursts: building a policy after a tick of ten times the usual length once cost a frame at 200 Hz.
+    Slow ticks come in bursts: building a policy after a tick ten times the usual length once cost a frame at 200 Hz.
     """
 
     def __init__(self, period_ns: int) -> None:
@@ -59,7 +59,7 @@ class SlackGate:
     def allows_work_after(self, work_ns: int) -> bool:
         """Record the duration of a tick's work; return whether deferred work may follow."""
         mean_work_ns = self._mean_work_ns or float(work_ns)
-        # Clipped, so that a stall of one second does not make the next stalls appear usual.
+        # Clipped, so that a stall of one second does not raise the mean so far that later stalls look normal.
         self._mean_work_ns = (
             mean_work_ns + (min(work_ns, _MEAN_WORK_MULTIPLE * mean_work_ns) - mean_work_ns) / _AVERAGING_TICKS
         )
@@ -67,13 +67,15 @@ class SlackGate:
 
 
 _MIN_LINK_SILENCE_NS: Final = 1_000_000_000
-"""Time without a frame (and at least ten periods) after which a link counts as lost."""
+"""Time without a frame after which a link counts as lost, or ten periods if they are longer."""
 _LOCKSTEP_LINK_SILENCE_NS: Final = 10_000_000_000
 _POLL_INTERVAL_NS: Final = 50_000_000
 _OVERDUE_PERIODS: Final = 1.5
-"""Periods without a frame before a hello is requested; the device has then restarted at most three periods ago."""
+"""Periods without a frame before a hello is requested; if the device has restarted, that was at most three periods
+ago."""
 _MIN_OVERDUE_NS: Final = 1_500_000
-"""Minimum time without a frame: above 1 kHz, more frequent requests would load the connection more than the frames."""
+"""Minimum time without a frame before a hello is requested: above 1 kHz, more frequent requests would load the
+connection more than the frames do."""
 _LONG_PERIOD_NS: Final = 5_000_000
 _LONG_PERIOD_REHEARSALS: Final = (900_000, 2)
 _SHORT_PERIOD_REHEARSALS: Final = (550_000, 1)
@@ -81,23 +83,25 @@ _SHORT_PERIOD_REHEARSALS: Final = (550_000, 1)
 
 The numbers are small on purpose: a loop that busy-waits for the frame is slightly faster, but on two cores it keeps the
 kernel from delivering that frame (measured at 500 Hz next to a busy learner: nine missed ticks in 2000 instead of one).
-Rehearsals end some 0.3 ms before the frame, because on a single-core machine the twin needs the CPU then.
+Rehearsals end about 0.3 ms before the frame, because on a single-core machine the twin then needs the CPU.
 """
 _PUNCTUAL_TOLERANCE_NS: Final = 200_000
 _MAX_MISSED: Final = 65535
-"""Largest value that a record can hold."""
+"""Largest number of missed frames that a record can hold."""
 _MIN_REHEARSED_PERIOD_NS: Final = 1_500_000
-"""Shortest period with rehearsals: below it the caches stay warm anyway, and work just before a frame is a risk.
+"""Shortest period with rehearsals: at shorter periods the caches stay warm anyway, and work just before a frame is a
+risk.
 
 At 1 kHz a rehearsal changed neither the duration of a tick nor its lateness, but cost a frame whenever the machine
-stretched it to 1.5 ms (20 frames in 100 s; 1 without rehearsals, in alternating runs).  At 500 Hz it shortens a tick by
-a sixth.
+stretched it to 1.5 ms (20 frames in 100 s, compared with 1 without rehearsals, in alternating runs).  At 500 Hz it
+shortens a tick by a sixth.
 """
 
 
 _MAX_UNARMED_FRAMES: Final = 4
 _MAX_UNARMED_NS: Final = 200_000_000
-"""Number of frames and time after a request to arm within which frames sampled before it may still arrive."""
+"""Number of frames, and time, after a request to arm within which frames sampled before the request may still
+arrive."""
 
 
 class Stopped(Exception):
@@ -105,7 +109,8 @@ class Stopped(Exception):
 
 
 def first_frame(next_frame: Callable[[], State]) -> State:
-    """Return the first frame of an armed device; the latest one if the device is still not armed after 0.2 s."""
+    """Return the first frame of an armed device; the latest frame if the device is still unarmed after 0.2 s and more
+    than four frames."""
     deadline_ns = time.monotonic_ns() + _MAX_UNARMED_NS
     n_frames = 0
     while precedes_arming(state := next_frame()):
@@ -123,11 +128,11 @@ class _Timeouts(NamedTuple):
     silence_ns: int
     """Silence after which the link counts as lost."""
     fade_silence_ns: int
-    """Silence after which a fade is pointless, because the lease has made the outputs safe."""
+    """Silence after which fading out is pointless, because the expired lease has made the outputs safe."""
     has_rehearsals: bool
     """Whether the tick is rehearsed before each frame."""
     requests_hello: bool
-    """Whether to request a hello if a frame is overdue, because a rebooted device answers only that."""
+    """Whether to request a hello if a frame is overdue, because a rebooted device answers nothing else."""
 
 
 def _timeouts(config: RunConfig, *, time_scale: float) -> _Timeouts:
@@ -148,7 +153,7 @@ def _timeouts(config: RunConfig, *, time_scale: float) -> _Timeouts:
 
 
 class FrameSource:
-    """Source of frames, with a rehearsal shortly before each is due, and timing statistics."""
+    """Source of frames, which rehearses the tick shortly before each frame is due and keeps timing statistics."""
 
     def __init__(
         self,
@@ -187,10 +192,10 @@ class FrameSource:
             self.stamps.restart()
 
     def next(self) -> State:
-        """Wait for the next frame and return the newest.
+        """Wait for the next frame, and return the newest one.
 
-        Raises LinkFault after a long silence or a reboot of the device; raises Stopped after a request to stop at once,
-        or to fade out while the device has been silent for its lease.
+        Raises LinkFault if the device has been silent for too long or has rebooted; raises Stopped on a request to stop
+        at once, or on a request to fade out once the device has been silent for as long as its lease.
         """
         session, timeouts = self._session, self._timeouts
         start_ns = time.monotonic_ns()
@@ -236,13 +241,14 @@ class FrameSource:
         return state
 
     def on_tick_end(self) -> None:
-        """Record the end of the loop's work for the last frame."""
+        """Record that the loop's work for the last frame has ended."""
         self.busy_until_ns = time.monotonic_ns()
         # After the tick, because reading the CPU clock is a system call.
         self._previous_cpu_ns, self._cpu_ns = self._cpu_ns, time.thread_time_ns()
 
     def record_times(self, step: Step, state: State, previous: Step | None) -> None:
-        """Record the times of the last frame from ``next``, and the frames missed since ``previous``."""
+        """Record in ``step`` the times of the frame that ``next`` returned last, and the frames missed since
+        ``previous``."""
         self.stamps.stamp(step, state, self._last_received_ns)
         if previous is None:
             return
@@ -263,13 +269,13 @@ _MIN_FRAME_WAIT_PERIODS: Final = 10
 
 
 def latched_frame(session: DeviceSession, request_frame: Callable[[], None], period_ns: int) -> State | None:
-    """Return the next frame of a device that has refused a request, if it reports a latched fault; otherwise, or if no
-    frame arrives, None.
+    """Return the next frame of a device that has refused a request if that frame reports a latched fault; None if it
+    reports none, or if no frame arrives.
 
-    ``request_frame`` makes the device send a frame if it sends none by itself; ``period_ns``: control period on the
+    ``request_frame`` makes the device send a frame if it sends none by itself; ``period_ns``: control period by the
     wall clock.
     """
-    previous = session.last_frame  # a waiting frame may have been sampled before the fault was latched
+    previous = session.last_frame  # a frame already waiting may have been sampled before the fault was latched
     with contextlib.suppress(RequestRefused):  # raised in lockstep by a device that cannot reset
         request_frame()
     deadline_ns = time.monotonic_ns() + max(round(_MIN_FRAME_WAIT_S * 1e9), _MIN_FRAME_WAIT_PERIODS * period_ns)

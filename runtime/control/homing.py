@@ -1,6 +1,6 @@
 """Homing: a reset controller in a separate loop, for devices that cannot reset themselves.
 
-Its commands pass through the shield like a policy's, and its records have the kind RESET.
+The controller's commands pass through the shield like a policy's, and its records have the kind RESET.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from onrig.runtime.run_state.states import Event
 from onrig.runtime.shm.board import Board, Word
 
 _MAX_EXHAUSTED_RESETS: Final = 3
-"""Consecutive resets that may exhaust a budget before the run ends, since no pause can free enough of the budget for
-them."""
+"""Number of resets that may exhaust a budget before one episode; the last of them ends the run, because pauses
+evidently free too little of the budget for a reset."""
 
 
 _FAULTS: Final = {
@@ -53,10 +53,11 @@ class Homing:
         self._arming, self._board, self._push = arming, board, push
 
     def home(self, episode: int, start: Mapping[str, float], prepare: Callable[[], None]) -> None:
-        """Arm and drive until the rig is at ``start`` with no budget spent; ``episode`` is the index in the records.
+        """Arm the device and drive the rig until it is at ``start`` and no budget is exhausted.
 
-        ``prepare`` is called before each further reset, and pauses if a budget is spent.  Recovers from faults if
-        possible.  Raises Halted if that fails or if resets alone repeatedly exhaust a budget.  Raises Stopped.
+        ``episode``: index under which the steps are recorded; ``prepare``: called before each further reset, to pause
+        if a budget is exhausted.  Recovers from faults where possible.  Raises Halted if recovery fails or if the
+        resets alone repeatedly exhaust a budget, and Stopped if a stop is requested.
         """
         n_exhausted_resets = 0
         self._reset.set_start(start)
@@ -79,7 +80,7 @@ class Homing:
             prepare()
 
     def _drive(self, episode: int) -> bool:
-        """Reset once; return False if a fault was latched instead."""
+        """Run one reset; return True if it reached the start, False if a fault was latched instead."""
         session, tick, frames, reset = self._session, self._tick, self._frames, self._reset
         tick.begin(episode, Kind.RESET, [])
         frames.begin()

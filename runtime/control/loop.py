@@ -1,8 +1,8 @@
 """Control loop: pacing, accounting, and one step record per frame.
 
-One thread, no sockets, and nothing that blocks except the wait for the device's next frame.  ``control.tick`` takes the
-decisions, ``control.episode`` determines their order, ``run_state.states`` defines the states; this module does the
-I/O: waiting, sending, writing.
+The loop has one thread and no sockets, and nothing in it blocks except the wait for the device's next frame.
+``control.tick`` takes the decisions, ``control.episode`` determines their order, and ``run_state.states`` defines the
+states; this module does the I/O: waiting, sending, writing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from onrig.runtime.tracking import PLANT_ROLES
 _ANSWERED_NS, _TICK = Word.ANSWERED_NS, Word.TICK
 """Looked up once, because looking up an enumeration member takes longer than writing its word."""
 _WARM_UP_TICKS: Final = 200
-"""Number of rehearsals before the first tick, so that caches and libraries are warm."""
+"""Number of rehearsals before the first tick, to warm up caches and libraries."""
 
 
 class ControlLoop:
@@ -59,7 +59,7 @@ class ControlLoop:
         requests: Requests,
         reconnection: Reconnection | None = None,
     ) -> None:
-        """``session``: session of a connected device."""
+        """``session`` must be connected to the device."""
         ring, board, kept_state, trainer, images = shared_memory
         hello = session.hello
         assert hello is not None, "connect first"
@@ -90,11 +90,11 @@ class ControlLoop:
     # -- the run ---------------------------------------------------------------------------------------------------
 
     def run(self, start: LoopState | None = None, policies: Path = Path()) -> None:
-        """Run all training episodes, or those after ``start``, each followed by its evaluation, then disarm.
+        """Run all training episodes, or those after ``start``, each followed by its evaluation if due; then disarm.
 
-        ``policies`` is the folder of the policies that acted before a resumed run's ``start``. Raises Stopped, Halted,
-        RequestRefused or LinkError; the device is safe in every case, by a command if the link works and otherwise by
-        its lease."""
+        ``policies``: folder of the policies that acted before ``start`` in a resumed run.  Raises Stopped, Halted,
+        RequestRefused or LinkError.  The device is made safe in every case: by a command if the link works, otherwise
+        by its lease."""
         config, arming = self._config, self.arming
         start = LoopState() if start is None else start
         try:
@@ -128,7 +128,7 @@ class ControlLoop:
             raise
         finally:
             arming.make_safe()
-            # An interrupted episode counts towards an hour's budget unless it is repeated.
+            # An interrupted episode counts towards the hourly budget unless it is repeated.
             if self._pace.overlaps_learning:
                 self._store_position()
             arming.check_confirmation()
@@ -141,7 +141,7 @@ class ControlLoop:
             self._run_episode(episode, Kind.EVAL)
 
     def _restore_position(self, start: LoopState, policies: Path) -> None:
-        """Restore the position of a resumed run and begin a new session of its operator."""
+        """Restore the position of a resumed run, and begin a new session of its exploration budgets."""
         if start.explorer:
             self._explorer.restore(start.explorer)
             self._explorer.begin_session()
@@ -159,13 +159,13 @@ class ControlLoop:
         self._position.write(self._tick.count, self._explorer.state(), self._switch.state())
 
     def _warm_up(self) -> None:
-        """Execute all of the tick's code before the first tick."""
+        """Execute all of the tick's code once before the first tick."""
         self._switch.time_builds()
         for _ in range(_WARM_UP_TICKS):
             self._rehearsal.run()
 
     def _await_barrier(self, episode: int) -> None:
-        """In lockstep, wait until replay and learner have finished ``episode`` (0: their start)."""
+        """In lockstep, wait until replay and learner have finished ``episode`` (0: until they have started)."""
         if not self._pace.overlaps_learning:
             description = f"the barrier after episode {episode}"
             self.arming.wait_for(lambda: self._board[Word.BARRIER] > episode, description, FaultName.BARRIER)
@@ -173,7 +173,7 @@ class ControlLoop:
     # -- the start of an episode -----------------------------------------------------------------------------------
 
     def _begin(self, episode: int, kind: Kind) -> None:
-        """Bring the device to the start of an episode, armed; pause first if a pause is due."""
+        """Arm the device and bring it to the start of an episode, after a pause if one is due."""
         signal = self._explorer.signal(kind, episode)
         seed, offset = self._next_seed()
         try:
@@ -185,13 +185,13 @@ class ControlLoop:
         prepare = self._preparation.prepare
         prepare(kind, episode, stores_position=True)
         if self._homing is not None:
-            # Its records have the index of the previous training episode, because the next one has not begun.
+            # Homing is recorded under the previous training episode's index, because the next one has not begun.
             recorded_episode = episode - (kind is Kind.TRAIN)
             start = draw_start(self._config.task.all_starts, start_seed)
             self._homing.home(
                 recorded_episode, start, lambda: prepare(kind, episode, stores_position=self._pace.overlaps_learning)
             )
-        # From here on the device is armed, so nothing may take as long as a period.
+        # From here on the device is armed or about to be, so nothing may take as long as a period.
         self._explorer.begin_episode(kind, episode)
         if self._homing is None:
             self.arming.begin_episode()
@@ -201,20 +201,21 @@ class ControlLoop:
         self.arming.handle(Event.AT_START)
 
     def _next_seed(self) -> tuple[int, int]:
-        """Return the seed of the next episode's draws, and the number of episodes before the first that uses it."""
+        """Return the seed for the next episode's draws, and the number of episodes before the first one that uses
+        it."""
         seed_and_offset = self._actor.seed_and_offset
         if seed_and_offset is None:
             return self._config.seed, 0
         if seed_and_offset != self._position.seed_and_offset:
             self._position.set_seed(seed_and_offset)
             self._tick.set_seed(*seed_and_offset)
-            self._store_position()  # a replay of the run needs the seed
+            self._store_position()  # replaying the run needs the seed
         return seed_and_offset
 
     # -- an episode ------------------------------------------------------------------------------------------------
 
     def _run_episode(self, episode: int, kind: Kind) -> None:
-        """Run an episode; repeat it once if the connection closed before its first frame."""
+        """Run an episode; begin it again whenever the connection closes before its first frame."""
         frames, response = self._frames, None
         while response is None:
             try:
@@ -240,7 +241,8 @@ class ControlLoop:
                 self.arming.reconnect(error)
 
     def _finish(self, episode: int, kind: Kind) -> None:
-        """End the episode's exploration and store the position, because a recovery may wait for a person."""
+        """End the episode's exploration, and store the position now, because a recovery may have to wait for a
+        person."""
         previous = self._back_off
         self._explorer.end_episode()
         self._back_off = self._explorer.back_off
@@ -252,7 +254,7 @@ class ControlLoop:
         self._store_position()
 
     def _send(self, state: State, response: Response) -> None:
-        """Send the command; then write the completed record, and use the slack of the period."""
+        """Send the command, then write the completed record and use the slack left in the period."""
         session, board, frames, step = self._session, self._board, self._frames, response.step
         t0 = session.received_ns
         t1, t2, t3, t4, t5 = response.times_ns
@@ -282,7 +284,7 @@ class ControlLoop:
     def _send_command(self, state: State, response: Response) -> None:
         try:
             self._session.send_command(state.frame, response.command)
-        except LineClosed:  # raised again by the next read or request, after this tick has been recorded
+        except LineClosed:  # the next read or request raises it again, once this tick has been recorded
             if not self.arming.can_reconnect:
                 raise
 
@@ -313,7 +315,7 @@ class ControlLoop:
             self._board[Word.ROWS] += 1
 
     def _conclude(self, state: State) -> None:
-        """Proceed to the next episode, after a recovery if a fault ended this one."""
+        """Prepare to proceed to the next episode, recovering first if a fault ended this one."""
         arming, contradiction = self.arming, self._tick.contradiction
         if is_unfit(state) or contradiction is not None:
             arming.fault(state, contradiction)
@@ -325,13 +327,14 @@ class ControlLoop:
                 raise Stopped
 
     def _on_rollback(self, policy_id: int) -> None:
-        """Report a rollback: the predecessor acts from the next tick on; this tick's command has passed the shield."""
+        """Report a rollback: the predecessor acts from the next tick on; this tick's command was checked by the
+        shield."""
         self._board[Word.ROLLED_BACK] = policy_id + 1
         self._board[Word.POLICY] = self._switch.policy_id
         self._tick.drop_perturbed()
 
     def _flag_rollback(self, step: Step) -> None:
-        """Flag in the closing record, in which no policy acts, a rollback in the episode's last tick."""
+        """If a rollback happened in the episode's last tick, flag it in the closing record, where no policy acts."""
         flag = self._switch.take_rollback_flag()
         if flag:
             step.flags |= flag

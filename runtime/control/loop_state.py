@@ -1,4 +1,4 @@
-"""The loop's shared memory, and its position between two episodes, from which a run resumes."""
+"""The loop's shared memory, and the position between two episodes from which a run resumes."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ from onrig.runtime.shm.ring import RingWriter
 
 
 class SharedMemory(NamedTuple):
-    """Shared memory of the run, as used by the loop."""
+    """Parts of the run's shared memory that the loop uses."""
 
     ring: RingWriter
     board: Board
     kept_state: Latest | None = None
-    """Storage of the position between episodes."""
+    """Storage for the position between episodes."""
     trainer: LoopSide | None = None
-    """Exchange with the trainer that acts; None if policies act."""
+    """Exchange with the trainer that chooses the actions; None if policies choose them."""
     images: ImageSource | None = None
     """Images of the cameras; None without cameras."""
 
 
 class LoopState(msgspec.Struct, frozen=True):
-    """Position at the end of an episode; without arguments, the start of a run."""
+    """Position of the loop at the end of an episode; the defaults are the start of a run."""
 
     episode: int = 0
     """Last training episode completed."""
     evaluated: bool = False
     """Whether its evaluation is complete as well."""
     tick: int = 0
-    """Ticks so far: the number of the next record."""
+    """Number of ticks so far, which is the number of the next record."""
     device_us: int = 0
-    """Device time so far (lockstep: virtual time continues when a run is resumed)."""
+    """Device time so far (in lockstep, virtual time continues when a run is resumed)."""
     explorer: dict[str, float] = {}
     """``Explorer.state()``; empty before the first episode."""
     switch: SwitchState = msgspec.field(default=SwitchState(), name="seat")  # name in checkpoints of version 0.1
     seed_and_offset: tuple[int, int] | UnsetType = msgspec.field(default=UNSET, name="numbered_from")
     """``Actor.seed_and_offset``, once a trainer has set a seed."""
     earlier_seeds: tuple[tuple[int, int], ...] | UnsetType = msgspec.field(default=UNSET, name="numbered_before")
-    """Previous values of ``seed_and_offset``, oldest first, because a busy logger may skip positions."""
+    """Previous values of ``seed_and_offset``, oldest first; included because a busy logger may skip positions."""
 
 
 _MAX_EARLIER_SEEDS: Final = 8
@@ -68,13 +68,13 @@ def decode_state(data: bytes | None) -> LoopState:
 
 
 class StoredPosition:
-    """Position of the running loop, stored after each episode, from which a run resumes after a crash."""
+    """Position of the running loop, stored after each episode so that the run can resume after a crash."""
 
     def __init__(self, store: Latest | None) -> None:
-        """``store``: destination; None: the position is not stored."""
+        """``store``: where to store the position; None to store it nowhere."""
         self.store = store
         self.last_completed: tuple[int, bool] | None = None
-        """Last episode, and whether its evaluation is complete; None until known."""
+        """Last completed training episode, and whether its evaluation is complete as well; None until known."""
         self.device_us = 0
         self.seed_and_offset: tuple[int, int] | UnsetType = UNSET
         """As in LoopState."""
@@ -96,7 +96,7 @@ class StoredPosition:
 
 
 def load_stored_session(folder: Path, policy_id: int, *, native: bool) -> PolicySession | None:
-    """Return the session of a policy stored in ``folder``; None if it is missing or does not run."""
+    """Return a session for a policy stored in ``folder``; None if the policy is missing or does not run."""
     try:
         session = PolicySession(read_file(folder / f"{policy_id}.onnx", MAX_POLICY_BYTES), native=native)
         session.warm_up(1)

@@ -1,6 +1,6 @@
 """The control process: ``python -m onrig.runtime.control.main RUN_FOLDER SHM_FOLDER PORT``.
 
-The actuators are safe when it starts and when it ends, whatever happens in between.
+The actuators are safe when the process starts and when it ends, whatever happens in between.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-# Before numpy is imported by anything below: one thread, one arena (locked memory is counted per thread).
+# Set before anything below imports numpy: one thread, and so one arena, because locked memory is counted per thread.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -89,7 +89,7 @@ def _run_loop(config: RunConfig, port: str, run_folder: Path, shm: Path, layout:
             first_fault = loop.arming.machine.fault
             if first_fault is None or first_fault is link_fault(error):
                 raise
-            # The first cause is kept.
+            # Report the fault that was latched first.
             raise Halted(first_fault, f"{FAULTS[first_fault].cause}; then {error}") from None
         finally:
             board[Word.ENDED] = 1
@@ -108,7 +108,7 @@ def _report_fault(fault: FaultName, line: str) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the control process; report the reason for its end, and return its exit code."""
+    """Run the control process, report why it ended, and return its exit code."""
     die_with_parent()
     run_folder, shm, port = Path(arguments[0]), Path(arguments[1]), arguments[2]
     config = load_resolved(run_folder / "config.yaml")

@@ -1,5 +1,5 @@
-"""Observations from sensor counts: SI units, wrapped angles, estimated velocities; and the policy's input derived from
-them."""
+"""Observations computed from sensor counts (SI units, wrapped angles, estimated velocities), and the policy inputs
+derived from them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Derivative:
 
     def __init__(self, sensor: int, wrap: bool, period_s: float, cutoff_hz: float) -> None:
         self.sensor, self.wrap, self.period_s = sensor, wrap, period_s
-        # Discretised exactly for a constant input over a period; 1 means no filtering.
+        # Exact discretisation for an input that is constant over each period; a gain of 1 means no filtering.
         self.gain = 1.0 if cutoff_hz <= 0 else 1.0 - 2.718281828459045 ** (-_TWO_PI * cutoff_hz * period_s)
         self.reset()
 
@@ -45,7 +45,7 @@ class _Derivative:
             if self.wrap:
                 change = wrap_angle(change)
             quotient = change / (self.period_s * periods)
-            # After lost frames, more than one period has passed for the filter.
+            # After lost frames, the filter must advance by more than one period.
             gain = self.gain if periods == 1 else 1.0 - (1.0 - self.gain) ** periods
             self.value += gain * (quotient - self.value)
         self.previous_reading = reading
@@ -77,7 +77,10 @@ class Observer:
                 d.reset()
 
     def observe(self, counts: Sequence[int], periods: int = 1) -> tuple[float, ...]:
-        """Return the observation (n,), in SI units, of one frame; ``periods`` since the previously observed frame."""
+        """Return the observation (n,), in SI units, for one frame.
+
+        ``periods``: number of periods since the previously observed frame.
+        """
         readings = []
         for count, (resolution, wrap) in zip(counts, self._scales, strict=True):
             reading = count * resolution
@@ -95,7 +98,7 @@ class ExtraSignals:
     """Signals appended to the rig's observations: the command in force, if configured, and the task's targets."""
 
     def __init__(self, config: RunConfig, steps: int, to_si: CountsToSi) -> None:
-        """``steps`` per episode; ``to_si`` converts counts of the actuators."""
+        """``steps``: number of steps per episode; ``to_si``: conversion of actuator counts to SI units."""
         rig = config.rig
         self._targets: Final = EpisodeTargets(config.task, rig, config.period_us, steps)
         self._seed, self._episode_offset = config.seed, 0
@@ -103,7 +106,7 @@ class ExtraSignals:
         self.begin(Kind.RESET, 0)
 
     def set_seed(self, seed: int, episode_offset: int) -> None:
-        """Draw targets with this seed from now on, numbering episodes from ``episode_offset`` + 1."""
+        """Draw targets with this seed from now on, counting episode ``episode_offset`` + 1 as the first."""
         self._seed, self._episode_offset = seed, episode_offset
 
     def prepare(self, kind: Kind, episode: int) -> None:
@@ -128,7 +131,7 @@ class ExtraSignals:
 
 
 def make_extra_signals(config: RunConfig, steps: int, to_si: CountsToSi) -> ExtraSignals | None:
-    """Return the signals that a run appends; None if it appends none, so that its ticks spend no time on them."""
+    """Return the signals that a run appends; None if it appends none, so that no tick spends time on them."""
     has_extra_signals = config.rig.previous_command or targets_of(config.rig)
     return ExtraSignals(config, steps, to_si) if has_extra_signals else None
 
@@ -144,8 +147,8 @@ class EpisodeObserver:
         guard: TransformGuard,
         images: ImageSource | None = None,
     ) -> None:
-        """``steps`` per episode; ``to_si`` converts counts of the actuators; ``guard`` wraps third-party transforms;
-        ``images``: black images by default."""
+        """``steps``: number of steps per episode; ``to_si``: conversion of actuator counts to SI units; ``guard``:
+        wrapper for third-party transforms; ``images``: source of the camera images, black by default."""
         self._sensors: Final = Observer(config.rig, config.period_us * 1e-6)
         self._extra_signals: Final = make_extra_signals(config, steps, to_si)
         inputs, rig = config.task.inputs, config.rig
@@ -155,7 +158,7 @@ class EpisodeObserver:
         self.begin(Kind.RESET, 0)
 
     def set_seed(self, seed: int, episode_offset: int) -> None:
-        """Draw targets with this seed from now on, numbering episodes from ``episode_offset`` + 1."""
+        """Draw targets with this seed from now on, counting episode ``episode_offset`` + 1 as the first."""
         if self._extra_signals is not None:
             self._extra_signals.set_seed(seed, episode_offset)
 
@@ -174,10 +177,10 @@ class EpisodeObserver:
         self.last_frame = 0
         """Number of the latest frame; 0 before the first."""
         self.input: tuple[float, ...] = ()
-        """Policy's input (k,) in SI units at the latest frame; () if it is the observation."""
+        """Policy input (k,) at the latest frame, in SI units; () if the input is the observation itself."""
 
     def observe(self, state: State) -> tuple[float, ...]:
-        """Return the observation (n,), in SI units, of the next frame."""
+        """Return the observation (n,), in SI units, for the next frame."""
         periods = frames_between(state.frame, self.last_frame) if self.last_frame else 1
         self.last_frame = state.frame
         observation = self._sensors.observe(state.sensors, max(periods, 1))
@@ -195,5 +198,5 @@ class EpisodeObserver:
 
     @property
     def image_failure(self) -> str:
-        """Reason why the images of the latest frame must not be used; empty if they may be."""
+        """Reason the images of the latest frame must not be used; empty if they may be."""
         return self._images.failure

@@ -1,4 +1,4 @@
-"""Exchange of the loop with other processes through the board: requests, transitions, safe outputs."""
+"""Communication between the loop and other processes through the board: requests, transitions, safe outputs."""
 
 from __future__ import annotations
 
@@ -32,12 +32,14 @@ class Requests:
         self._polls = 0
 
     def signal(self) -> None:
-        """Request a stop at once, after a signal to this process, which it receives only if its supervisor is gone."""
+        """Request an immediate stop because this process received a signal, as it does only if its supervisor is
+        gone."""
         self._signalled_stop = IMMEDIATE_STOP
 
     @property
     def stop(self) -> int:
-        """0, GRACEFUL_STOP or IMMEDIATE_STOP; each read is also counted on the board as a heartbeat."""
+        """Requested stop: 0, GRACEFUL_STOP or IMMEDIATE_STOP.  Each read is also counted on the board, as a
+        heartbeat."""
         board = self._board
         self._polls += 1
         board[_POLLS] = self._polls
@@ -63,23 +65,23 @@ class Requests:
 
 
 _MAX_QUEUED_TRANSITIONS: Final = 4096
-"""Transitions queued for a supervisor that does not read; far more than an episode has."""
+"""Maximum number of transitions queued while the supervisor does not read; far more than occur in an episode."""
 
 
 class TransitionReports:
-    """Reports of the state machine's transitions, to the board's state word and to the supervisor."""
+    """Reporter of the state machine's transitions, to the board's state word and to the supervisor."""
 
     def __init__(self, board: Board, source: str) -> None:
         self._board, self._source = board, source
         self._queue: deque[Transition] = deque(maxlen=_MAX_QUEUED_TRANSITIONS)
 
     def note(self, transition: Transition) -> None:
-        """Queue one transition, without I/O."""
+        """Write the new state to the board and queue the transition, without I/O."""
         self._board[Word.STATE] = transition.state
         self._queue.append(transition)
 
     def send(self, limit: int = _MAX_QUEUED_TRANSITIONS) -> None:
-        """Send up to ``limit`` transitions, as many as fit into the pipe."""
+        """Send queued transitions, up to ``limit`` and as many as fit into the pipe."""
         while self._queue and limit > 0:
             t = self._queue[0]
             message = f"{t.before.name.lower()} -> {t.state.name.lower()}"
@@ -97,12 +99,12 @@ def report_fault(source: str, fault: FaultName, detail: str) -> None:
 
 
 _CONFIRMATION_PERIODS: Final = 3
-"""Periods after an acknowledged DISARM within which a frame must show safe outputs; otherwise the run ends
-unconfirmed."""
+"""Number of periods after an acknowledged DISARM within which a frame must show safe outputs; otherwise the run ends
+without confirmation."""
 _MIN_CONFIRMATION_S: Final = 0.3
 _LEASE_END_TIMEOUT_S: Final = 0.8
-"""Time to wait for the end of the lease after an unanswered DISARM; together with that request's timeout of one second,
-less than the supervisor's grace period for an immediate stop."""
+"""Time to wait for the lease to end after an unanswered DISARM.  Together with that request's timeout of one second, it
+is less than the supervisor's grace period for an immediate stop."""
 
 
 class Confirmation:
@@ -119,11 +121,11 @@ class Confirmation:
         self._armed_frame: int | None = None
         self._safe_frame: int | None = None
         self.contradiction: Contradiction | None = None
-        """First frame that contradicts the reported safe output."""
+        """First contradiction found in a frame that reported safe outputs."""
         board[Word.HOLD_NS] = longest_hold_ns(config)
 
     def restart(self) -> None:
-        """Discard the frames so far, since their numbers restart after a reboot of the device."""
+        """Discard the frames received so far, because frame numbers restart when the device reboots."""
         self.withdraw()
         self._armed_frame = self._safe_frame = None
 
@@ -134,7 +136,7 @@ class Confirmation:
         self._output_check.reset()
 
     def on_armed(self) -> None:
-        """Record the answer to ARM: frames received so far were sampled before it and confirm nothing."""
+        """Note that ARM was acknowledged: frames received so far were sampled earlier, so they confirm nothing."""
         self._armed_frame = self._session.last_frame
 
     def process(self, state: State) -> None:
@@ -153,13 +155,14 @@ class Confirmation:
             self._safe_frame = state.frame
 
     def is_confirmed_after(self, frame: int | None) -> bool:
-        """Whether a frame newer than ``frame`` (None: any) has shown the outputs safe, and no later one unsafe."""
+        """Return whether a frame newer than ``frame`` (None: any frame) has shown the outputs to be safe, and no later
+        frame has shown them to be unsafe."""
         if not self._board[Word.SAFE_NS] or self._safe_frame is None:
             return False
         return frame is None or is_before(frame, self._safe_frame)
 
     def wait(self, frame: int | None, *, disarmed: bool) -> None:
-        """Read until a frame newer than ``frame`` shows the outputs safe, or until no such frame can arrive.
+        """Read frames until one newer than ``frame`` shows the outputs to be safe, or until a timeout.
 
         ``disarmed``: whether the device acknowledged DISARM; otherwise only the end of its lease makes it safe.
         """
@@ -167,7 +170,7 @@ class Confirmation:
         deadline_ns = time.monotonic_ns() + round(
             max(_MIN_CONFIRMATION_S if disarmed else _LEASE_END_TIMEOUT_S, self._confirmation_s) * 1e9
         )
-        state = session.wait_state(0)  # received during the request; may report an expired lease
+        state = session.wait_state(0)  # a frame received during the request; it may report an expired lease
         if state is not None:
             self.process(state)
         while not self.is_confirmed_after(frame) and time.monotonic_ns() < deadline_ns:

@@ -1,4 +1,5 @@
-"""Pace of the loop: real or scaled time, which does not wait for the loop, and lockstep, in which the device waits."""
+"""Pace of the loop: real or scaled time, which does not wait for the loop, or lockstep, where the device waits for
+it."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from onrig.runtime.shm.ring import RingWriter
 _POLL_NS: Final = 1_000_000
 _LOCKSTEP_POLL_S: Final = 0.0002
 _MAX_LOCKSTEP_POLL_S: Final = 0.005
-"""Maximum sleep between polls in lockstep, during which the learner works, possibly on the same core."""
+"""Maximum sleep between polls in lockstep; the learner works meanwhile, possibly on the same core."""
 _FULL_RING_RETRY_S: Final = 0.0002
 
 
@@ -26,29 +27,32 @@ class Pace(Protocol):
     """Relation between the loop, device time and the wall clock."""
 
     overlaps_learning: bool
-    """Whether learning overlaps the episodes; otherwise the loop waits for it at a barrier after each, and an
-    interrupted episode is repeated."""
+    """Whether learning overlaps the episodes; otherwise the loop waits for the learner at a barrier after each episode,
+    and an interrupted episode is repeated."""
     clock: Callable[[], int] | None
-    """Clock (ns) that measures third-party code in the tick; None: no measurement."""
+    """Clock (ns) that times third-party code in the tick; None if it is not timed."""
 
     def push(self, step: Step) -> None:
         """Write a record into the ring."""
 
     def poll(self, waited_s: float) -> State | None:
-        """Wait briefly between two polls of a condition awaited for ``waited_s``; return a frame, if any."""
+        """Wait briefly before the next poll of a condition; return a frame if one arrives, otherwise None.
+
+        ``waited_s``: how long the condition has been awaited.
+        """
 
     def request_frame(self) -> None:
         """Make sure that a disarmed device sends a frame."""
 
     def wall_s(self, pause_s: float) -> float:
-        """Return the wall-clock time of a pause."""
+        """Return how long a pause of ``pause_s`` in device time lasts by the wall clock."""
 
     def paused_s(self, pause_s: float, elapsed_s: float) -> float:
-        """Return the device time of a pause that took ``elapsed_s`` by the wall clock."""
+        """Return the device time of a pause of ``pause_s`` that lasted ``elapsed_s`` by the wall clock."""
 
 
 class RealTime:
-    """Real or scaled time; a full ring loses records, which are counted."""
+    """Real or scaled time; records that find the ring full are lost and counted."""
 
     overlaps_learning: bool = True
 
@@ -62,7 +66,7 @@ class RealTime:
         self._ring.push(self._values(step))
 
     def poll(self, waited_s: float) -> State | None:
-        """Read frames while waiting, because a link full of old frames would lose the answer to the next request."""
+        """Wait while reading frames, because a link full of old frames would lose the answer to the next request."""
         return self._session.wait_state(time.monotonic_ns() + _POLL_NS)
 
     def request_frame(self) -> None:
@@ -106,19 +110,19 @@ class Lockstep:
         return pause_s if isinf(pause_s) else 0.0
 
     def paused_s(self, pause_s: float, elapsed_s: float) -> float:
-        """Return the requested pause; for an unbounded one, the time until a person ended it."""
+        """Return ``pause_s``; for an unbounded pause, how long it lasted until a person ended it."""
         return elapsed_s * self._device_s_per_s if isinf(pause_s) else pause_s
 
 
 def make_pace(
     config: RunConfig, session: DeviceSession, ring: RingWriter, requests: Requests, *, time_scale: float
 ) -> Pace:
-    """Return the pace of a device whose hello contains this ``time_scale``."""
+    """Return the pace for a device that reports this ``time_scale`` in its hello."""
     if time_scale == 0.0:
         return Lockstep(config, session, ring, requests)
     return RealTime(config, session, ring)
 
 
 def _time_scale(config: RunConfig) -> float:
-    """Return device time per wall-clock time."""
+    """Return the seconds of device time that pass per second of wall-clock time."""
     return 1000 * config.period_us / config.wall_period_ns

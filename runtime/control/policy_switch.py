@@ -1,8 +1,8 @@
 """Policy switch: fetches policies from the slot, builds and warms them up in slack time, swaps them at a tick edge.
 
-Building a session takes 0.25 ms or more while holding the GIL, so it is done in the slack of a tick, in steps, each
-only if the remaining slack is long enough.  A policy that fails its probation is rolled back to its predecessor, whose
-session is kept.
+Building a session takes 0.25 ms or more and holds the GIL, so it is done in steps in the slack of a tick; each step
+runs only if the remaining slack is long enough.  If a policy fails its probation, the switch rolls back to its
+predecessor, whose session is kept for this purpose.
 """
 
 from __future__ import annotations
@@ -23,20 +23,23 @@ from onrig.runtime.shm.latest import PolicySlot, SlotPolicy
 
 _SLACK_MARGIN: Final = 4.0
 """Slack required for a build, as a multiple of its estimated duration.  Builds take 0.3 to 1 ms, occasionally 2 or 3:
-with a factor of two, a busy loop at 1 kHz missed ticks.  At high rates a policy waits for the end of the episode."""
+with a factor of two, a busy loop at 1 kHz missed ticks.  At high rates a policy has to wait for the end of the
+episode."""
 _INITIAL_BUILD_NS: Final = 600_000
 _INITIAL_BUILD_BYTES: Final = 64 << 10
 _BUILD_NS_PER_BYTE: Final = 5
-"""Additional build time per byte beyond the largest model so far: four times the value from `onrig bench policy`."""
+"""Additional build time per byte beyond the largest model built so far: four times the value from
+`onrig bench policy`."""
 _COPY_OVERHEAD_NS: Final = 100_000
 _COPY_NS_PER_BYTE: Final = 2
 """Upper estimate for copying and checksumming a model: 4 MiB take about 1 ms on a small board."""
 _KEEP_WARM_NS: Final = 500_000
-"""Slack needed to run the predecessor once, to keep it in the caches in case of a rollback."""
+"""Slack needed to run the predecessor once, which keeps it in the caches in case of a rollback."""
 _N_STEPS: Final = 4
-"""Steps of a preparation: fetch, parse (for the C library), build, warm up."""
+"""Number of steps in a preparation: fetch, parse (for the C library), build, warm up."""
 _MAX_PREDECESSORS: Final = 3
-"""Sessions kept: the last policy that passed probation, and the newest of those replaced before passing."""
+"""Number of predecessors kept: the last policy that passed its probation, and the newest of those replaced before they
+passed."""
 _MAX_CACHED_REJECTIONS: Final = 256
 """Number of rejected policy ids cached here; the run folder lists all of them."""
 _PROBATION: Final = int(Flag.PROBATION)
@@ -58,7 +61,7 @@ class SeatedState(msgspec.Struct, frozen=True):
 
 
 class SwitchState(msgspec.Struct, frozen=True):
-    """State of the switch between two episodes; without arguments, that of a switch without policies."""
+    """State of the switch between two episodes; the defaults describe a switch without policies."""
 
     seated: tuple[SeatedState, ...] = ()
     """Policies, the acting one last."""
@@ -91,16 +94,16 @@ class PolicySwitch:
 
     @property
     def age_ticks(self) -> int:
-        """Ticks in which the acting policy has been evaluated."""
+        """Number of ticks in which the acting policy has been evaluated."""
         return self._tenure.ticks
 
     @property
     def predecessor(self) -> tuple[int, PolicySession] | None:
-        """Policy that acts after a rollback: id and bound session."""
+        """Policy that would act after a rollback (its id and session); None without a predecessor."""
         return self._predecessors[-1][:2] if self._predecessors else None
 
     def prepare_until(self, until_ns: int) -> None:
-        """Do preparation steps while the time until ``until_ns`` is certain to suffice."""
+        """Carry out preparation steps for as long as each is certain to finish before ``until_ns``."""
         for _ in range(_N_STEPS):
             previous_progress = self._progress
             self.prepare(until_ns - time.monotonic_ns())
@@ -113,7 +116,7 @@ class PolicySwitch:
         return self._fetched_policy is not None, self._parsed_model is not None, self._built_session is not None
 
     def prepare(self, slack_ns: int) -> None:
-        """Do the next preparation step if ``slack_ns`` is certain to suffice."""
+        """Carry out the next preparation step if ``slack_ns`` is certain to suffice for it."""
         if self._fetched_policy is None:
             if self._slot.version == self._last_version or self._ready_policy is not None:
                 self._keep_warm(slack_ns)
@@ -143,7 +146,7 @@ class PolicySwitch:
 
     def _keep_warm(self, slack_ns: int) -> None:
         if self._predecessors and slack_ns >= _KEEP_WARM_NS and self._tenure.is_on_probation:
-            with contextlib.suppress(Exception):  # its errors matter only when it acts
+            with contextlib.suppress(Exception):  # the predecessor's errors matter only when it acts
                 self._predecessors[-1].session.run()
 
     def _parse(self) -> None:
@@ -164,15 +167,15 @@ class PolicySwitch:
         start_ns = time.monotonic_ns()
         try:
             yield
-        except Exception:  # it was admitted, so the machine is at fault: keep the current policy
+        except Exception:  # the policy was admitted, so this machine is at fault: keep the current policy
             self._fetched_policy = self._parsed_model = None
             self.n_refused += 1
-        # Duration of the slowest step; it decays, so that a single stall does not block swaps for ever.
+        # Duration of the slowest step so far; it decays, so that a single stall does not block swaps for ever.
         self._build_ns = max(time.monotonic_ns() - start_ns, int(0.9 * self._build_ns))
         self._largest_bytes = max(self._largest_bytes, len(fetched.model))
 
     def time_builds(self, repetitions: int = 5) -> None:
-        """Measure the median duration of the slowest build step before the loop starts, for later estimates."""
+        """Before the loop starts, measure the median duration of the slowest build step, as a basis for estimates."""
         if self.active is None:
             return
         model, native = self.active.model, self.active.native
@@ -195,10 +198,10 @@ class PolicySwitch:
         self._fetched_policy = self._parsed_model = self._built_session = None
 
     def swap(self) -> bool:
-        """At a tick edge, activate the prepared policy; return True if there was one.
+        """At a tick edge, activate the prepared policy; return True if this was done.
 
-        The first tick after a rollback always belongs to the predecessor.  A recurrent policy waits for the start of an
-        episode (``install_newest``), where its state begins.
+        In the first tick after a rollback the predecessor always acts.  A recurrent policy waits for the start of an
+        episode (``install_newest``), because its state begins there.
         """
         if self._ready_policy is None or self._has_rolled_back or self._ready_policy[1].hidden is not None:
             return False
@@ -209,7 +212,7 @@ class PolicySwitch:
         previous_tenure = self._tenure
         if self.active is not None and (
             previous_tenure.ticks or self._limits is None
-        ):  # one that never acted is not a fallback
+        ):  # a policy that never acted is not a predecessor to roll back to
             if self._limits is None or previous_tenure.has_passed:
                 self._predecessors.clear()
             self._predecessors.append(_SeatedPolicy(self.policy_id, self.active, previous_tenure))
@@ -225,14 +228,14 @@ class PolicySwitch:
     def install_newest(self) -> None:
         """Install the newest policy of the slot, between episodes and without a time limit."""
         while True:
-            if self._ready_policy is not None:  # may be older than the one in the slot, which it would block
+            if self._ready_policy is not None:  # it may be older than the policy in the slot, and would block that one
                 self._install(*self._ready_policy)
             if self._fetched_policy is None and self._slot.version == self._last_version:
                 return
             previous_progress = (self._last_version, *self._progress)
             self.prepare(1 << 62)
             if previous_progress == (self._last_version, *self._progress) and self._ready_policy is None:
-                return  # the slot is being rewritten; retried at the next edge
+                return  # the slot is being rewritten; the next call tries again
 
     # -- resuming ----------------------------------------------------------------------------------------------------
 
@@ -245,8 +248,8 @@ class PolicySwitch:
         return SwitchState(seated, tuple(self._failed_ids))
 
     def restore(self, state: SwitchState, load_session: Callable[[int, bool], PolicySession | None]) -> None:
-        """Restore a state, without policies that ``load_session`` cannot load; a newer policy in the slot is swapped in
-        as usual."""
+        """Restore a state, except for policies that ``load_session`` cannot load; a newer policy in the slot is swapped
+        in as usual."""
         self._failed_ids.extend(state.failed)
         sessions = [(s, load_session(s.policy_id, s.native)) for s in state.seated]
         seated = [
@@ -264,19 +267,20 @@ class PolicySwitch:
     # -- probation -------------------------------------------------------------------------------------------------
 
     def record_flags(self) -> int:
-        """Return the flags for the record of a tick in which the policy is evaluated; to be called once per record."""
+        """Return the flags for the record of a tick in which the policy is evaluated; call this once per record."""
         probation = _PROBATION if self._tenure.is_on_probation else 0
         return probation | self.take_rollback_flag() if self._has_rolled_back else probation
 
     def take_rollback_flag(self) -> int:
-        """Return ``ROLLED_BACK`` for the first record after a rollback, even without a policy action; otherwise 0."""
+        """Return ``ROLLED_BACK`` for the first record after a rollback, even one without a policy action; otherwise
+        0."""
         if not self._has_rolled_back:
             return 0
         self._has_rolled_back = False
         return _ROLLED_BACK
 
     def record_tick(self, rule: Rule, policy_ns: int) -> bool:
-        """Count a tick of the acting policy, with the rule that intervened and the policy's duration.
+        """Count a tick of the acting policy, given the rule that intervened and the time the policy took.
 
         Returns True if the policy failed its probation and was rolled back.  A run's first policy has no predecessor
         and continues under the shield alone.

@@ -1,4 +1,4 @@
-"""Evaluation of a stochastic or recurrent policy (format 2 of its contract): noise and state in, distribution out."""
+"""Evaluation of a stochastic or recurrent policy (format 2 of the contract), with its noise, state and distribution."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from onrig.runtime.policy.session import PolicySession
 from onrig.runtime.record import Flag, Kind, Step
 
 _DISTRIBUTION_TOLERANCE: Final = 1e-3
-"""Maximum difference between a policy's draw and the one computed from its mean, deviation and noise, relative for
-values above 1.  It exceeds float32 rounding errors; ``onrig.runtime.policy.probing`` allows a tenth of it."""
+"""Maximum difference between a policy's draw and the draw computed from its mean, deviation and noise; relative for
+values above 1.  It exceeds float32 rounding errors, and ``onrig.runtime.policy.probing`` allows only a tenth of it."""
 _TRAIN: Final = Kind.TRAIN
 _RESTRAINED: Final = int(Flag.RESTRAINED)
-"""A plain number, because combining flags of an enumeration takes microseconds in every tick."""
+"""A plain number, because combining members of a flag enumeration would take microseconds in every tick."""
 
 
 class PolicyPorts:
-    """Inputs and outputs of a policy other than observation and action: the state of an episode.
+    """A policy's inputs and outputs other than observation and action, and their state during an episode.
 
-    The hidden state is kept here and not in the session, which rehearsals of the tick also use.
+    The hidden state is kept here and not in the session, because rehearsals of the tick use the same session.
     """
 
     def __init__(self, rig: Rig) -> None:
         self._actuators = tuple((j, a.centre, a.half_range) for j, a in enumerate(rig.actuators))
         self.failed_action = (nan,) * len(rig.actuators)
-        """Action (m,) in place of a failed policy's: NaN, which the shield replaces."""
+        """Action (m,) used when a policy fails: NaN, which the shield replaces."""
         self._zeros = (0.0,) * len(rig.actuators)
         self._full_amplitude = (1.0,) * len(rig.actuators)
         self.begin()
@@ -44,13 +44,13 @@ class PolicyPorts:
     def evaluate(
         self, step: Step, policy: PolicySession, unit: tuple[float, ...] | None, amplitude: tuple[float, ...]
     ) -> None:
-        """Evaluate a policy on its input; fill in its answer and, for a stochastic policy, its distribution.
+        """Evaluate a policy on its input; fill in its action and, for a stochastic policy, its distribution.
 
-        ``unit``: noise of unit amplitude, scaled by ``amplitude``, (m,) each; None without noise.  ``step.policy`` is
-        the action without noise, ``step.explored`` the action with noise (SI units).  Both are NaN if the policy fails,
-        or if its outputs contradict each other, because such a draw could exceed the limit set by the amplitude.
+        ``unit``: noise of unit amplitude, which ``amplitude`` scales, (m,) each; None without noise.  ``step.policy``
+        is the action without noise, ``step.explored`` the action with noise (SI units).  Both are NaN if the policy
+        fails or its outputs contradict each other, because such a draw could exceed the limit set by the amplitude.
         """
-        # After a swap or a rollback the state belongs to another policy, or predates ticks of another policy.
+        # After a swap or a rollback, the state belongs to a different policy or is older than that policy's ticks.
         if policy is not self._last_policy or step.tick != self._last_tick + 1:
             self._last_policy = policy
             self._hidden_state = None if policy.hidden is None else np.zeros_like(policy.hidden)
@@ -68,10 +68,10 @@ class PolicyPorts:
             if hidden_state is not None and policy.hidden is not None:
                 policy.hidden[:] = hidden_state
             outputs = policy.act(policy_input if policy.noise is None else policy_input + noise)
-        except Exception:  # onnxruntime's errors have no common base; for the shield a failure is NaN
+        except Exception:  # onnxruntime's errors have no common base; NaN marks a failure for the shield
             return
         if hidden_state is not None:
-            if not np.isfinite(policy.hidden_out).all():  # it could produce a seemingly valid action
+            if not np.isfinite(policy.hidden_out).all():  # in the next tick it could produce a seemingly valid action
                 return
             hidden_state[:] = policy.hidden_out
         if policy.noise is not None:
@@ -87,11 +87,11 @@ class PolicyPorts:
         amplitude: tuple[float, ...],
         squashes: bool,
     ) -> None:
-        """Fill in a stochastic policy's answer and its deviation due to noise, unless its outputs contradict each
+        """Fill in a stochastic policy's action and how far the noise changed it, unless its outputs contradict each
         other.
 
-        One pass over the actuators, mostly with comparisons: with cold caches, each call (``abs``, ``min``, ``max``)
-        takes half a microsecond.
+        This is a single pass over the actuators with few calls, because with cold caches each call (``abs``, ``min``,
+        ``max``) takes half a microsecond.
         """
         n = len(noise)
         if len(outputs) != 4 * n:
@@ -102,7 +102,7 @@ class PolicyPorts:
             scaled_noise = s * noise[j]
             normalised, draw_error = (action - centre) / half_range, d - m - scaled_noise
             action_error = normalised - (tanh(d) if squashes else -1.0 if d < -1.0 else 1.0 if d > 1.0 else d)
-            # Written so that NaN fails the comparison.
+            # Written so that NaN fails the test.
             if not (s >= 0.0 and -_DISTRIBUTION_TOLERANCE <= action_error <= _DISTRIBUTION_TOLERANCE):
                 return
             if not (
@@ -110,7 +110,7 @@ class PolicyPorts:
                 or abs(draw_error) <= _DISTRIBUTION_TOLERANCE * (abs(m) + abs(scaled_noise))
             ):
                 return
-            if noise[j] != 0.0:  # otherwise the answer is the mean; recomputed, it would differ in the last digits
+            if noise[j] != 0.0:  # otherwise the action is the mean, and recomputing it would change the last digits
                 mean = centre + half_range * (tanh(m) if squashes else -1.0 if m < -1.0 else 1.0 if m > 1.0 else m)
                 action_without_noise = (*action_without_noise[:j], mean, *action_without_noise[j + 1 :])
                 normalised_mean = (mean - centre) / half_range

@@ -1,4 +1,5 @@
-"""Preparation of an episode, before the device is armed: due pauses, a silent learner, the policy that acts."""
+"""Preparation of an episode before the device is armed: pauses that are due, the check for a silent learner, and the
+choice of the acting policy."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ class Preparation:
         switch: PolicySwitch,
         store_position: Callable[[], None],
     ) -> None:
-        """``store_position`` stores the loop's position."""
+        """``store_position``: function that stores the loop's position."""
         self._board, self._arming, self._explorer, self._switch = board, arming, explorer, switch
         self._store_position = store_position
         self._withdrawal: Final = WithdrawalWatch(config, board, arming, explorer)
@@ -38,11 +39,11 @@ class Preparation:
         """The next episode's policy with noise on its weights; None without such noise."""
 
     def prepare(self, kind: Kind, episode: int, *, stores_position: bool) -> None:
-        """Pause for as long as spent budgets require; then check the learner, update the policy and perturb its
-        weights.
+        """Pause for as long as exhausted budgets require; then check the promise, the plant and the learner, install
+        the newest policy, and perturb its weights.
 
-        ``stores_position``: store the position before and after a pause, so that a resumed run does not shorten it.  In
-        lockstep an interrupted reset is repeated together with its episode instead.
+        ``stores_position``: whether to store the position before and after a pause, so that resuming the run does not
+        shorten the pause.  In lockstep an interrupted reset is repeated together with its episode instead.
         """
         if self._explorer.pause_due is not None:
             if stores_position:

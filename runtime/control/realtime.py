@@ -1,7 +1,7 @@
 """Real-time setup under Linux: scheduling class, locked memory, no garbage collector, the quietest CPU.
 
-The kernel charges the time of an interrupt, and of the soft interrupt after it, to the interrupted thread, which
-SCHED_FIFO does not prevent.  If a disk completes its writes on the loop's CPU, the log's writes delay the loop.
+An interrupt, and the soft interrupt after it, takes its time from the interrupted thread, even under SCHED_FIFO.  If a
+disk completes its writes on the loop's CPU, the log's writes therefore delay the loop.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_TIMERSLACK: Final = 29
 _CPU_LATENCY: Final = Path("/dev/cpu_dma_latency")
 PARENT_VARIABLE: Final = "ONRIG_PARENT"
-"""Environment variable with the process id of the expected parent."""
+"""Environment variable that holds the process id of the expected parent."""
 LOOP_CPU_VARIABLE: Final = "ONRIG_LOOP_CPU"
-"""Environment variable with the CPU that ``auto`` selected for this run's processes."""
+"""Environment variable that holds the CPU that ``auto`` selected for this run's processes."""
 
 
 def _libc() -> ctypes.CDLL:
@@ -86,7 +86,7 @@ def stay_awake(device: Path = _CPU_LATENCY) -> int | None:
 
 
 def loop_cpu(settings: RealTime) -> int | None:
-    """Return the CPU on which the loop runs; None if it may run on any."""
+    """Return the CPU on which the loop runs; None if it may run on any CPU."""
     if settings.cpu != "auto":
         return settings.cpu
     cpu_text = os.environ.get(LOOP_CPU_VARIABLE, "")
@@ -96,8 +96,8 @@ def loop_cpu(settings: RealTime) -> int | None:
 def resolve_loop_cpu() -> None:
     """Resolve ``auto`` for this process and all processes that it starts from now on.
 
-    Separate processes might choose different CPUs: interrupt counts change, and a process that has left the loop's CPU
-    does not consider it.
+    If each process resolved it, they might choose different CPUs: interrupt counts change, and a process that has left
+    the loop's CPU no longer considers it.
     """
     cpu = _quietest_available_cpu()
     if cpu is not None:
@@ -141,7 +141,7 @@ _HUGE_BYTES: Final = 2 << 20
 def collapse_pages() -> None:
     """Move this process's heap to huge pages, if the kernel (Linux 6.1 or later) permits it.
 
-    A tick touches a hundred pages whose translations have been evicted since the last one.
+    A tick touches a hundred pages whose address translations have been evicted since the previous tick.
     """
     advise = _libc().madvise
     advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
@@ -151,7 +151,8 @@ def collapse_pages() -> None:
 
 
 def heap_spans(maps: str) -> list[tuple[int, int]]:
-    """Return spans of complete huge pages, [first, end), in the private anonymous memory of ``/proc/PID/maps``."""
+    """Return the spans of complete huge pages, [first, end), in the private anonymous memory that ``/proc/PID/maps``
+    lists."""
     spans = []
     for line in maps.splitlines():
         span, permissions, _, _, inode, *name = line.split()
@@ -163,12 +164,13 @@ def heap_spans(maps: str) -> list[tuple[int, int]]:
 
 
 MIN_COUNTED_RATE_HZ: Final = 1.0
-"""Interrupts per second (mean since boot) above which a CPU is worth avoiding."""
+"""Interrupts per second (mean since boot) from which a CPU is worth avoiding."""
 _ROOT: Final = Path("/")
 
 
 class Interrupt(NamedTuple):
-    """Interrupt of a device; CPU-local interrupts (timers, inter-processor) are excluded: they cannot be moved."""
+    """Interrupt of a device; CPU-local interrupts (timers, inter-processor) are excluded, because they cannot be
+    moved."""
 
     number: int
     device: str
@@ -212,7 +214,7 @@ def uptime_s(root: Path = _ROOT) -> float:
 
 
 def rates_hz(interrupts: Iterable[Interrupt], elapsed_s: float) -> dict[int, float]:
-    """Return device interrupts per second by CPU; a CPU not listed has none."""
+    """Return the device interrupts per second by CPU; a CPU that is not listed has none."""
     rates: dict[int, float] = {}
     for interrupt in interrupts if elapsed_s > 0 else ():
         for cpu in interrupt.served_by:
@@ -221,7 +223,8 @@ def rates_hz(interrupts: Iterable[Interrupt], elapsed_s: float) -> dict[int, flo
 
 
 def quietest_cpu(cpus: Collection[int], rates: Mapping[int, float]) -> int | None:
-    """Return the CPU for the loop: the last one with the fewest interrupts; None if there is no choice."""
+    """Return the CPU for the loop: the last of those with (nearly) the fewest interrupts; None if there is no
+    choice."""
     if len(cpus) < 2:
         return None
     minimum = min(rates.get(cpu, 0.0) for cpu in cpus)

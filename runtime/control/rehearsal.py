@@ -1,8 +1,8 @@
 """Rehearsal of the tick shortly before a frame is due, so that code and data are in the caches.
 
 At 50 Hz the loop sleeps long enough for its code and data to be evicted: the first tick after such a sleep takes ten
-times as long as one without.  The rehearsal runs the same code on separate objects against a simulated device, so that
-it has no side effects.
+times as long as one without the sleep.  The rehearsal runs the same code on separate objects against a simulated
+device, so it has no side effects.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from onrig.runtime.record import Kind, Step
 from onrig.runtime.run_config import RunConfig, record_layout
 
 _RESTART_AFTER_RUNS: Final = 256
-"""Rehearsals after which the simulated clock restarts, which bounds its memory."""
+"""Number of rehearsals after which the simulated episode and its clock restart, which bounds their memory use."""
 
 
 class _FakeDevice:
@@ -60,7 +60,7 @@ class Rehearsal:
         self._explorer = Explorer(config)
         self._tick = Tick(config, self._explorer)
         self._switch = switch
-        # Not 0, for which a stochastic policy's answer takes a shorter path.
+        # Not 0, because evaluating a stochastic policy without noise takes a shorter path.
         self._noise = [(0.5,) * signal_width(config.exploration, m)] * (_RESTART_AFTER_RUNS + 1)
         self._session = DeviceSession(_FakeDevice(rig, self._tick.safe_counts), rig, time)
         self._layout = record_layout(config)

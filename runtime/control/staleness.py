@@ -1,4 +1,4 @@
-"""Staleness of the learner: duration of its silence, and the run's reaction.
+"""Staleness of the learner: how long it has been silent, and how the run reacts.
 
 The replay process stores the time of the last message from the pushing learner; if the replay process itself dies, that
 time is no longer updated.  The silence is checked between episodes, except in lockstep, where the loop waits at the
@@ -24,7 +24,7 @@ _HINT: Final = "check that the learner, the network and the replay process are u
 
 
 class SilenceChange(enum.Enum):
-    """Change since the last check."""
+    """Change in the learner's silence since the last check."""
 
     SAME = "same"
     FELL_SILENT = "fell silent"
@@ -32,12 +32,12 @@ class SilenceChange(enum.Enum):
 
 
 class Silence(NamedTuple):
-    """Silence of the learner (s), and its consequences."""
+    """Silence of the learner, in seconds, and its consequences."""
 
     silent_s: float
     change: SilenceChange
     restraint: float
-    """Factor on the amplitude of the exploration."""
+    """Factor on the exploration amplitude."""
     pauses: bool
     """Whether the run pauses until the learner responds again."""
 
@@ -60,11 +60,14 @@ class SilenceCheck:
         self._was_silent = False
 
     def silent_s(self, now_ns: int, last_heartbeat_ns: int) -> float:
-        """Return seconds since the learner's last message (monotonic times; ``last_heartbeat_ns`` 0: never)."""
+        """Return the seconds since the learner's last message, or since ``started_ns`` before the first one.
+
+        Both arguments are monotonic times; ``last_heartbeat_ns`` is 0 before the first message.
+        """
         return max(0, now_ns - max(last_heartbeat_ns, self._started_ns)) / 1e9
 
     def is_silent(self, now_ns: int, last_heartbeat_ns: int) -> bool:
-        """Whether the learner has been silent for too long."""
+        """Return whether the learner has been silent for too long."""
         return self.silent_s(now_ns, last_heartbeat_ns) > self._rules.after_s
 
     def poll(self, now_ns: int, last_heartbeat_ns: int) -> Silence:
@@ -87,7 +90,7 @@ class SilenceCheck:
 
 
 class LearnerWatch:
-    """Reaction to a silent learner, between episodes, with its reports."""
+    """Reaction to a silent learner between episodes, including its reports."""
 
     def __init__(
         self, config: RunConfig, board: Board, arming: Arming, explorer: Explorer, switch: PolicySwitch
@@ -97,7 +100,7 @@ class LearnerWatch:
         self._silence_check = SilenceCheck(config.staleness, time.monotonic_ns())
 
     def apply(self) -> None:
-        """Before an episode: continue, explore less, or pause until the learner responds.  Raises Stopped, Halted."""
+        """Before an episode, continue, explore less, or pause until the learner responds; raises Stopped or Halted."""
         silence = self._poll()
         if silence.pauses:
             self._arming.pause_until(self._has_learner_responded, silence.line, _HINT)

@@ -1,4 +1,4 @@
-"""Recorded times of the frames: from the host's clock, or from the device's virtual one."""
+"""Recorded times of the frames, taken from the host's clock or from the device's virtual clock."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from onrig.hw.messages import State
 from onrig.runtime.record import Step
 
 _STALLED_CLOCK_FRAMES: Final = 64
-"""Consecutive frames late by about a period or more that indicate a stopped device clock instead of late frames."""
+"""Number of consecutive frames, each late by about a period or more, that indicates a stopped device clock instead of
+late frames."""
 _LATE_FRAME_PERIODS: Final = 0.9
 
 
 class Stamps(Protocol):
-    """Sets the times of each record from its frame."""
+    """Source of the times in each record, which it derives from the record's frame."""
 
     resumed_at_us: int
-    """Device time before the run was resumed, which the device itself does not count (lockstep)."""
+    """Device time that had passed before the run was resumed, which the device itself does not count (lockstep)."""
 
     def restart(self) -> None:
         """Allow for a restart of the device's clock."""
@@ -44,8 +45,8 @@ class HostStamps:
     def stamp(self, step: Step, state: State, received_ns: int) -> None:
         """Stamp a record, and discard the clock estimate if the device's clock has stopped.
 
-        Otherwise a device whose clock stopped (a twin that was not scheduled, a restarted timer) would appear late by
-        the lost time from then on.
+        Otherwise, a device whose clock stopped for a while (a twin that was not scheduled, a restarted timer) would
+        appear late by the lost time from then on.
         """
         sync, t_device_us = self._sync, state.t_us
         sync.add(t_device_us, received_ns)
@@ -63,7 +64,8 @@ class HostStamps:
         step.lateness_ns = received_ns - sampled_ns
 
     def due_ns(self, t_device_us: int, now_ns: int) -> int:
-        """As in the protocol; ``now_ns`` if the estimate is over a period old: a later frame would then be newest."""
+        """Return the time described in the protocol, but ``now_ns`` if no estimate is ready, or if the estimate is over
+        a period old: a later frame would then be the newest."""
         if not self._sync.is_ready:
             return now_ns
         due_ns = self._sync.host_time_ns(t_device_us)
@@ -71,7 +73,7 @@ class HostStamps:
 
 
 class DeviceStamps:
-    """Virtual times from the device's clock (lockstep), so that no record depends on the wall clock."""
+    """Virtual times from the device's clock (in lockstep), so that no record depends on the wall clock."""
 
     def __init__(self) -> None:
         self.resumed_at_us = 0

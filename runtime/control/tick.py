@@ -1,8 +1,8 @@
 """The tick: from one state frame to the next command, and from the following frame to a step record.
 
-Everything here is a pure function of the frames, the configuration, the policies and the random state of the episode;
-clock and I/O remain in ``onrig.runtime.control.loop``.  A recorded run therefore replays to the same decisions bit for
-bit.
+Everything here is a pure function of the frames, the configuration, the policies and the episode's random state; the
+clock and all I/O are in ``onrig.runtime.control.loop``.  Replaying a recorded run therefore reproduces its decisions
+bit for bit.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Tick:
         clock: Callable[[], int] | None = None,
         images: ImageSource | None = None,
     ) -> None:
-        """``clock`` (ns) measures third-party code; without it, as in virtual time, durations are not checked.
-        ``images``: images of the cameras, black by default."""
+        """``clock`` (ns) times third-party code; without it, as in virtual time, durations are not checked.
+        ``images``: source of the camera images, black by default."""
         rig = config.rig
         guard = Guard(self._on_third_party_failure, budget_ns(config.period_us), clock)
 
@@ -72,8 +72,8 @@ class Tick:
         self._zeros = (0.0,) * len(rig.actuators)
         self._contradictions = Contradictions(rig, config.period_us, config.supervision.frozen_limit_s)
         self.contradiction: Contradiction | None = None
-        """Fault of the current episode that the device does not report: contradictory frames, a missing image, failed
-        third-party code or a diverging fallback."""
+        """Fault of the current episode that the device does not report itself: contradictory frames, a missing image,
+        failed third-party code or a diverging fallback."""
         self._tick = 0
         self.begin(0, Kind.TRAIN, [])
 
@@ -91,10 +91,11 @@ class Tick:
     ) -> None:
         """Start an episode.
 
-        ``noise`` is its exploration signal, one (m,) tuple in normalised units per step: added to the policy's action,
-        or the noise input of a stochastic policy, or random levels (``onrig.runtime.explore.noise``).  With
-        ``perturbed``, the signal is instead the difference of that policy's action from the policy's.  The explorer's
-        amplitude scales all of them.
+        ``noise`` is the episode's exploration signal, one tuple in normalised units per step.  It is added to the
+        policy's action (m,), is the noise input (m,) of a stochastic policy, or holds a random level and the chance
+        that decides whether to take it (``onrig.runtime.explore.noise``).  With ``perturbed``, the signal is instead
+        the difference between that policy's action and the acting policy's.  The explorer's amplitude scales the signal
+        or, for random levels, is the probability of taking one.
         """
         self._episode, self._kind = episode, kind
         self._exploration.begin(kind, noise, perturbed)
@@ -107,15 +108,16 @@ class Tick:
         self.contradiction = None
 
     def set_seed(self, seed: int, episode_offset: int) -> None:
-        """Draw targets with this seed from now on, numbering episodes from ``episode_offset`` + 1."""
+        """Draw targets with this seed from now on, counting episode ``episode_offset`` + 1 as the first."""
         self._observer.set_seed(seed, episode_offset)
 
     def prepare(self, episode: int, kind: Kind) -> None:
-        """Draw the targets of an episode before the device is armed for it, so that ``begin`` takes no time."""
+        """Draw an episode's targets before the device is armed for it, so that ``begin`` takes no time."""
         self._observer.prepare(kind, episode)
 
     def drop_perturbed(self) -> None:
-        """Stop exploring with the perturbed policy of ``begin``: the policy it was derived from no longer acts."""
+        """Stop exploring with the perturbed policy passed to ``begin``: the policy it was derived from no longer
+        acts."""
         self._exploration.drop_perturbed()
 
     @property
@@ -165,7 +167,8 @@ class Tick:
         return step
 
     def evaluate_policy(self, step: Step, policy: PolicySession | None, policy_id: int) -> None:
-        """Stage 3: fill in the policy's action (SI units); the safe output without a policy, NaN if it fails."""
+        """Stage 3: fill in the policy's action (SI units): the safe output without a policy, NaN if the policy
+        fails."""
         step.policy_id = policy_id
         if policy is None:
             step.policy = self._actuators.safe_action
@@ -177,7 +180,7 @@ class Tick:
             return
         try:
             action = policy.act(step.input or step.observation)
-        except Exception:  # onnxruntime's errors have no common base; for the shield a failure is NaN
+        except Exception:  # onnxruntime's errors have no common base; NaN marks a failure for the shield
             step.policy = self._ports.failed_action
             return
         failed_action = self._ports.failed_action
@@ -188,7 +191,7 @@ class Tick:
         self._exploration.apply(step, self._k, self._margin)
 
     def shield(self, step: Step) -> None:
-        """Stage 5: apply the shield; afterwards ``step.command`` holds the command in counts."""
+        """Stage 5: apply the shield, and set ``step.command`` to the resulting command in counts."""
         actuators, shield = self._actuators, self._shield
         output = previous_output = actuators.safe_action
         if shield.limits_changes:
@@ -206,10 +209,10 @@ class Tick:
         self._k += 1
 
     def complete(self, step: Step, state: State, observation: Sequence[float]) -> bool:
-        """Fill in data from the frame after ``step``: applied action and reward.  Returns True if the episode
-        terminates.
+        """Complete ``step`` with the applied action and the reward, which the frame after it determines.
 
-        A transition with a lost frame or an unarmed device is marked invalid and excluded from learning.
+        Returns True if the episode terminates.  A transition with a lost frame or an unarmed device is marked invalid
+        and excluded from learning.
         """
         step.u_start, step.u_end = state.u_start, state.u_end
         step.tau_us, step.applied = self._actuators.applied(state)
@@ -237,9 +240,10 @@ class Tick:
             self.contradiction = Contradiction(FaultName.TICK_CODE_FAILED, detail)
 
     def is_over(self, state: State, terminated: bool) -> bool:
-        """Whether the episode ends with this frame: by a fault, its task, a spent budget or its length.
+        """Return whether the episode ends with this frame: because of a fault, its task, an exhausted budget or its
+        length.
 
-        During homing only a fault ends it; otherwise the reset controller decides when the start state is reached.
+        During homing only a fault ends it; the reset controller decides when the start state is reached.
         """
         if is_unfit(state) or self.contradiction is not None:
             return True

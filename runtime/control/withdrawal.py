@@ -1,5 +1,5 @@
-"""Reaction of the loop, between episodes, to a withdrawn promise or to a plant that no longer matches its
-identification: a pause until a person re-arms, or less noise.
+"""The loop's reaction, between episodes, to a withdrawn promise or to a plant that no longer matches its
+identification: a pause until a person resumes the run, or less exploration noise.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from onrig.runtime.run_state.report import report
 from onrig.runtime.shm.board import Board, Word
 
 WITHDRAWAL_FACTOR: Final = 0.1
-"""Factor on the exploration after a withdrawal that does not pause the run."""
+"""Factor on the exploration amplitude where the reaction is to reduce exploration instead of pausing the run."""
 CAUSE: Final = "the rig's own data contradict the plants that its promise covers"
 HINT: Final = "check what changed on the rig, identify it again, and compute its limits from the result"
 DEPARTURE: Final = "the plant no longer matches the identification that the run began with"
 
 
 def withdrawal_reaction(config: RunConfig) -> Literal["pause", "reduce", ""]:
-    """Return the configured reaction to a withdrawn promise or a changed plant; by default a pause, or none with a
-    twin."""
+    """Return the configured reaction to a withdrawn promise or a changed plant; by default a pause, or with a twin no
+    reaction."""
     if config.limits.on_withdrawn is not UNSET:
         return config.limits.on_withdrawn
     return "" if config.device.twin is not None else "pause"
 
 
 class WithdrawalWatch:
-    """Polls the board before each episode, and reacts once to a withdrawn promise and once to a changed plant."""
+    """Watch that polls the board before each episode, and reacts once to a withdrawn promise and once to a changed
+    plant."""
 
     def __init__(self, config: RunConfig, board: Board, arming: Arming, explorer: Explorer) -> None:
         self._reaction, self._is_lockstep = withdrawal_reaction(config), config.lockstep
@@ -46,7 +47,8 @@ class WithdrawalWatch:
             self._react(CAUSE)
         if self._is_new(Word.PLANT_DEPARTED):
             report("control", "warning", DEPARTURE)
-            if not self._is_lockstep:  # a reaction would depend on the speed of the fit, and the run on the clock
+            # In lockstep there is no reaction: its time would depend on the speed of the fit, and the run on the clock.
+            if not self._is_lockstep:
                 self._react(DEPARTURE)
 
     def _is_new(self, word: Word) -> bool:

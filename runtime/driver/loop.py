@@ -1,4 +1,4 @@
-"""Loop of a device written in Python: requests on arrival, samples on an absolute grid of the monotonic clock."""
+"""Loop of a device written in Python: answers requests on arrival, samples on an absolute grid of monotonic time."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _IDLE_TIMEOUT_NS: Final = 20_000_000
 class DriverLoop:
     """Passes messages between a connection and a device, and samples the device.
 
-    Frame k is sampled at kT.  A sample that this process could not take in time is skipped: its frame is missing, and
-    its period counts towards the lease.
+    Frame k is sampled at time kT.  A sample that this process could not take in time is skipped: its frame is missing,
+    and its period still counts towards the lease.
     """
 
     def __init__(self, device: DrivenDevice, line: SocketLine, clock: Clock = time) -> None:
@@ -29,7 +29,7 @@ class DriverLoop:
         self.samples = self.skipped = 0
 
     def step(self) -> None:
-        """Take the sample if it is due; otherwise wait until then for messages, and answer them."""
+        """Take a sample if one is due; otherwise wait for messages until it is, and answer them."""
         device, now_ns = self._device, self._now_ns()
         if device.configurations != self._configurations:
             self._configurations, self._sampled_ns = device.configurations, now_ns

@@ -1,8 +1,8 @@
 """Process of the driver: ``python -m onrig.runtime.driver.main CONFIG FOLDER``, with a resolved CONFIG.
 
-It serves the device of ``device.driver`` on a socket in FOLDER, which is private to this user.  SIGTERM ends it.  The
-actuators are safe when it starts and when it ends; if it is killed or stopped, the motor controller must make them
-safe.
+It serves the device of ``device.driver`` on a socket in FOLDER, which is private to this user.  SIGTERM ends it.  It
+makes the actuators safe when it starts and when it ends; if it is killed or suspended, the motor controller must make
+them safe.
 """
 
 from __future__ import annotations

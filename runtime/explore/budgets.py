@@ -21,7 +21,7 @@ Span = Literal["episode", "hour", "session"]
 SPANS: Final[tuple[Span, ...]] = get_args(Span)
 _MINUTE_US: Final = 60_000_000
 _N_MINUTES: Final = 61
-"""Number of stored minutes: an hour, and the minute in progress."""
+"""Number of stored minutes: an hour, plus the minute in progress."""
 
 
 class Pause(NamedTuple):
@@ -61,7 +61,8 @@ class _Account:
 
 
 class Ledger:
-    """Budget accounts of a run. Plain floats: a tick costs a few hundred nanoseconds per account."""
+    """Budget accounts of a run. They are plain floats, so that a tick costs only a few hundred nanoseconds per
+    account."""
 
     def __init__(self, budgets: Budgets) -> None:
         self._warn = budgets.warn

@@ -1,4 +1,4 @@
-"""Budget that the rig's motion uses in each tick, from the applied commands and the measurements."""
+"""Budget that the rig's motion uses in each tick, determined from the applied commands and the measurements."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ConsumptionMeter:
     ) -> bool:
         """Book a tick, with arguments as for ``Explorer.record_outcome``.
 
-        Returns whether the ledger's factor or pause may have changed.
+        Return whether the ledger's factor or pause may have changed.
         """
         ledger = self._ledger
         was_ample = ledger.is_ample

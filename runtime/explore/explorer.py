@@ -103,16 +103,17 @@ class Explorer:
         return self._back_off.factor
 
     def is_noisy(self, kind: Kind, episode: int) -> bool:
-        """Return whether an episode has noise: training episodes that are not quiet."""
+        """Return whether an episode has noise, as training episodes do unless they are quiet."""
         exploration = self._exploration
         if kind is not Kind.TRAIN or not isinstance(exploration, ScheduledNoise):
             return False
         return not is_quiet(exploration.quiet, episode)
 
     def signal(self, kind: Kind, episode: int) -> list[tuple[float, ...]]:
-        """Draw an episode's signal before the amplitude, one (m,) tuple in [-1, 1] per step; empty without noise.
+        """Draw an episode's signal (`unit_signal`), not yet multiplied by the amplitude; return an empty list without
+        noise.
 
-        It takes milliseconds, so an armed device must not wait for it.
+        Drawing takes milliseconds, so an armed device must not wait for it.
         """
         if not self.is_noisy(kind, episode):
             return []
@@ -144,7 +145,8 @@ class Explorer:
         return self._weights.perturb(model, stream(self._seed, Role.EXPLORATION, episode))
 
     def amplitude(self, margin: float) -> tuple[float, ...]:
-        """Return the factor on each actuator's signal, given the shield's margin of the previous tick (1 if none)."""
+        """Return the factor on each actuator's signal, given the shield's margin in the previous tick (1 if there was
+        none)."""
         if not self._is_noisy:
             return self._zero_amplitude
         near_envelope = self._near_envelope
@@ -154,7 +156,7 @@ class Explorer:
         return tuple([factor * a for a in self._gated_amplitude])
 
     def record_deviation(self, deviation: Sequence[float]) -> None:
-        """Record a step's distance (m,) between the perturbed policy's action and the policy's, normalised."""
+        """Record a step's normalised distance (m,) between the actions of the perturbed and the unperturbed policy."""
         self._weights.record_deviation(deviation)
 
     def record_outcome(
@@ -162,9 +164,9 @@ class Explorer:
     ) -> None:
         """Record the outcome of a tick.
 
-        ``intervened``: a rule of the shield acted; ``tripped``: it entered the fallback; ``applied``: (m,) in SI units;
-        ``sensors``: counts of the frame; ``periods``: number of periods until the next frame, above 1 if frames were
-        lost.
+        ``intervened``: whether a rule of the shield acted; ``tripped``: whether the shield entered the fallback;
+        ``applied``: action (m,) in SI units; ``sensors``: counts of the frame; ``periods``: number of periods until the
+        next frame, above 1 if frames were lost.
         """
         if self._is_noisy:
             self._training_steps += 1

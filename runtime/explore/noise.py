@@ -5,10 +5,10 @@ Noise on actions is in normalised action units and is added to the normalised po
 action.
 
 Parameter noise perturbs a policy's weights for an episode.  Source: de Bruin et al. 2018, §8.5, and Plappert et al.,
-"Parameter Space Noise for Exploration" (2018): weights + N(0, sigma^2), sigma multiplied by ``adaption`` after N steps
-below the target distance in action space, otherwise divided by it.  Deviations: the distance is measured on the states
-that the perturbed policy visits (the loop has no memory to sample from), and a new sigma takes effect with the
-next episode's perturbation.
+"Parameter Space Noise for Exploration" (2018): weights + N(0, sigma^2), where every N steps sigma is multiplied by
+``adaption`` if the distance in action space was below its target, and divided by it otherwise.  Deviations: the
+distance is measured on the states that the perturbed policy visits (the loop has no memory to sample from), and a new
+sigma takes effect with the next episode's perturbation.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def ornstein_uhlenbeck(white: Signal, gain: float, friction: float) -> Signal:
 
 
 def correlated_noise(white: Signal, friction: float) -> Signal:
-    """Correlate N(0, 1) draws (steps, ...) over the steps, so that every step, the first included, remains N(0, 1)."""
+    """Correlate N(0, 1) draws (steps, ...) over the steps, so that every step, including the first, remains N(0, 1)."""
     persistence = 1.0 - friction
     u = white.copy()
     for k in range(1, len(u)):
@@ -74,7 +74,7 @@ def raw_signal(exploration: Exploration, rng: np.random.Generator, steps: int, d
     """Draw an episode's signal (steps, dimensions), neither clipped nor scaled; None if the process adds no noise to
     actions.
 
-    For ``EpsilonGreedy``, the signal of ``random_levels``.
+    For ``EpsilonGreedy``, the signal is that of ``random_levels``.
     """
     match exploration:
         case ActionNoise():
@@ -88,8 +88,8 @@ def raw_signal(exploration: Exploration, rng: np.random.Generator, steps: int, d
 
 
 def random_levels(rng: np.random.Generator, steps: int, levels: int) -> Signal:
-    """Draw (steps, 2): a uniform number, and a random level that the step takes if the number is below the
-    amplitude."""
+    """Draw an array (steps, 2): per step a uniform number, and a random level that the step takes if the number is
+    below the amplitude."""
     draws = rng.random((steps, 2))
     draws[:, 1] = quantize(draws[:, 1], levels)
     return draws
@@ -101,19 +101,20 @@ def quantize(uniform: Signal, levels: int) -> Signal:
 
 
 def signal_width(exploration: Exploration, dimensions: int) -> int:
-    """Width of a step of the signal, given the number of actions."""
+    """Return the number of values per step of the signal, given the number of actions."""
     return 2 if isinstance(exploration, EpsilonGreedy) else dimensions
 
 
 def clip_limit(exploration: Exploration) -> float:
-    """Magnitude at which an episode's signal is clipped."""
+    """Return the magnitude at which an episode's signal is clipped."""
     return NOISE_CUT if isinstance(exploration, OwnNoise) else 1.0
 
 
 def unit_signal(
     exploration: Exploration, rng: np.random.Generator, steps: int, dimensions: int
 ) -> list[tuple[float, ...]]:
-    """Draw an episode's clipped signal, one (m,) tuple per step; empty if the process adds no noise to actions.
+    """Draw an episode's clipped signal, one tuple of `signal_width` values per step; empty if the process adds no noise
+    to actions.
 
     The amplitude multiplies the *clipped* noise: noise scaled before clipping would never become small
     (docs/methods.md, "Clipped noise").
@@ -155,7 +156,8 @@ class AdaptiveScale(NamedTuple):
 
 
 def adapt_scale(noise: ParameterNoise, scale: AdaptiveScale, deviation: Sequence[float]) -> AdaptiveScale:
-    """Add one step's distance (m,) between the perturbed policy's action and the policy's; adapt every N steps."""
+    """Add one step's distance (m,) between the actions of the perturbed and the unperturbed policy; adapt every N
+    steps."""
     squared_distance = 0.0
     for d in deviation:
         squared_distance += d * d
@@ -183,7 +185,8 @@ class WeightNoise:
         return perturbed_model(model, rng, self.scale.std, self._centre, self._half_range)
 
     def record_deviation(self, deviation: Sequence[float]) -> None:
-        """Adapt the scale to a step's distance (m,) between the perturbed policy's action and the policy's."""
+        """Adapt the scale to one step's distance (m,) between the actions of the perturbed and the unperturbed
+        policy."""
         if self._settings is not None:
             self.scale = adapt_scale(self._settings, self.scale, deviation)
 
@@ -235,7 +238,7 @@ class _Layer(NamedTuple):
 
 
 def _dense_layers(graph: OnnxModel) -> Iterator[_Layer]:
-    """List the graph's dense layers, each initializer once, in the order of its nodes."""
+    """List the graph's dense layers in the order of its nodes, using each initializer only once."""
     visited: set[str] = set()
     for node in graph.nodes:
         if node.op_type not in ("Gemm", "MatMul") or len(node.inputs) < 2:

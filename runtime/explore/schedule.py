@@ -19,7 +19,7 @@ from onrig.runtime.explore.settings import (
 
 
 def interpolate(points: Sequence[tuple[float, float]], x: float) -> float:
-    """Piecewise-linear interpolation through (x, y) points in ascending x, constant outside."""
+    """Interpolate linearly between (x, y) points in ascending x; the result is constant outside them."""
     if x <= points[0][0]:
         return points[0][1]
     for (x0, y0), (x1, y1) in itertools.pairwise(points):
@@ -96,7 +96,8 @@ def back_off_factor(back_off: BackOff, state: BackOffState) -> float:
 
 
 def back_off_once(back_off: BackOff, state: BackOffState) -> BackOffState:
-    """Back off one level, unless the factor is already ``least``: further levels would only delay the return."""
+    """Back off one level, unless the factor is already ``least``, because further levels would only delay the
+    recovery."""
     is_at_minimum = back_off.factor**state.level <= back_off.least
     return BackOffState(state.level + (not is_at_minimum), 0)
 
@@ -111,7 +112,7 @@ def count_clean_episode(back_off: BackOff, state: BackOffState) -> BackOffState:
 
 
 class AmplitudeBackOff:
-    """Back-off of a run's amplitude, from its trips and clean episodes."""
+    """Back-off of a run's amplitude, driven by its trips and clean episodes."""
 
     def __init__(self, settings: BackOff | None) -> None:
         """Without ``settings`` the factor remains 1."""

@@ -32,16 +32,17 @@ OpenShare = Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)]
 
 
 class NearEnvelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Attenuation by the shield's margin of the previous tick: 1 deep inside the envelope, 0 at its edge."""
+    """Attenuation according to the shield's margin in the previous tick, which is 1 deep inside the envelope and 0 at
+    its edge."""
 
     start: PositiveShare = msgspec.field(default=0.3, name="from")
     """Margin above which the amplitude is not reduced."""
     floor: Share = 0.0
-    """Factor at the edge; linear in between."""
+    """Factor at the edge; it increases linearly up to the margin ``from``."""
 
 
 class BackOff(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Attenuation after each trip (an entry into the fallback), reduced step by step after clean episodes."""
+    """Attenuation after each trip (an entry into the fallback), undone step by step after clean episodes."""
 
     factor: OpenShare = 0.5
     """Factor per trip."""
@@ -59,10 +60,11 @@ class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     trips: Count | None = None
     """Entries into the fallback."""
     energy_s: BudgetLimit | None = None
-    """Sum over actuators and ticks of (effort / maximum effort)^2 T, effort measured from the safe output: seconds at
-    full effort."""
+    """Sum over actuators and ticks of (effort / maximum effort)^2 T, with the effort measured from the safe output:
+    equivalent to seconds at full effort."""
     wear_strokes: BudgetLimit | None = None
-    """Sum over actuators and ticks of ``|a_k - a_{k-1}| / (high - low)`` of the applied actions: full strokes."""
+    """Sum over actuators and ticks of ``|a_k - a_{k-1}| / (high - low)`` of the applied actions: equivalent to full
+    strokes."""
     driven_s: BudgetLimit | None = None
     """Seconds under command; over an hour this is a duty cycle."""
 
@@ -74,7 +76,7 @@ class TemperatureLimit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sensor: str
     """Name of the rig's sensor."""
     warn: Quantity
-    """Reading from which the amplitude decreases."""
+    """Reading above which the amplitude decreases."""
     limit: Quantity
     """Reading at which the run pauses."""
     cool_s: Annotated[float, msgspec.Meta(gt=0.0, le=86_400.0)] = 60.0
@@ -89,7 +91,7 @@ class Budgets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     episode: Quota = Quota()
     """Budgets per episode; when spent, the episode ends."""
     hour: Quota = Quota()
-    """Budgets for any 60 minutes of device time; when spent, the run pauses until there is room again."""
+    """Budgets for any 60 minutes of device time; when spent, the run pauses until enough of it is available again."""
     session: Quota = Quota()
     """Budgets for the session; when spent, the run pauses until a person resumes it, which renews the budget."""
     temperature: TemperatureLimit | None = None
@@ -117,7 +119,7 @@ class ExplorationProcess(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         return self.title
 
     def problems(self, rig: Rig) -> Iterator[tuple[str, str]]:
-        """List (path in the section, message) for each reason why the process cannot be used on a rig."""
+        """List the reasons why the process cannot be used on a rig, as (path in the section, message) pairs."""
         return iter(())
 
 
@@ -134,7 +136,7 @@ class ScheduledNoise(ExplorationProcess, frozen=True, forbid_unknown_fields=True
 
 
 class ActionNoise(ScheduledNoise, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Settings of every process that adds a signal to the actions, which is drawn before the episode."""
+    """Settings of every process that adds a signal to the actions; the signal is drawn before the episode."""
 
     home: ClassVar[str]
     """Module and function called by ``draw``: (settings, generator, steps, dimensions) -> (steps, dimensions)."""
@@ -191,7 +193,7 @@ class ParameterNoise(ScheduledNoise, frozen=True, forbid_unknown_fields=True, kw
     """Noise on the policy's weights, drawn at the start of each episode, with adaptive scale (de Bruin et al. 2018,
     §8.5; Plappert et al. 2018).
 
-    The amplitude multiplies the deviation of the perturbed policy's action from the policy's.
+    The amplitude multiplies the deviation of the perturbed policy's action from the unperturbed policy's action.
     """
 
     title = "parameter noise"
@@ -235,15 +237,16 @@ class OwnNoise(ScheduledNoise, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class EpsilonGreedy(ScheduledNoise, frozen=True, forbid_unknown_fields=True, kw_only=True, tag="epsilon_greedy"):
-    """In each step, with the amplitude as probability, a random level instead of the policy's action.
+    """Random level that replaces the policy's action in a step, with the amplitude as the probability.
 
-    For policies of discrete actions; the schedule is that of de Bruin et al. 2018, App. B.
+    For policies with discrete actions; the schedule is that of de Bruin et al. 2018, App. B.
     """
 
     title = "random levels, epsilon-greedily"
 
     levels: Annotated[int, msgspec.Meta(ge=2, le=1000)] = 15
-    """Number of equally likely actions, evenly spaced over the actuator's range; must equal the policy's."""
+    """Number of equally likely actions, evenly spaced over the actuator's range; must equal the policy's number of
+    actions."""
     amplitude: Points | dict[str, Points] = ((1, 0.7), (500, 0.01))
 
     def describe(self) -> str:
@@ -263,7 +266,7 @@ class NoExploration(ExplorationProcess, frozen=True, forbid_unknown_fields=True,
     title = "none"
 
     def describe(self) -> str:
-        """Return that the action remains unchanged."""
+        """State that the action remains unchanged."""
         return "the policy's action, unchanged"
 
 

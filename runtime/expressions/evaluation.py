@@ -1,8 +1,8 @@
 """Values of expressions: closures over floats for the tick, numpy for arrays, with identical results.
 
 Arithmetic is that of IEEE 754: a division by zero gives an infinity or NaN, and a function outside its domain gives
-NaN.  A comparison of a non-finite value is undefined, and so is the entire expression.  All parts are evaluated,
-including the branch that ``where`` does not select and both sides of ``and`` and ``or``.
+NaN.  A comparison of a non-finite value is undefined, which makes the entire expression undefined.  All parts are
+evaluated, including the branch that ``where`` does not select and both sides of ``and`` and ``or``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from onrig.runtime.maths import BATCHED, SCALAR
 Values = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 ScalarFunction = Callable[[Sequence[float]], Any]
-"""Function from the values of the names to the value of an expression or of a part; raises UndefinedValueError."""
+"""Function from the values of the names to the value of an expression or part of one; raises UndefinedValueError."""
 ColumnLookup = Callable[[int], Values]
 """Function from the slot of a name to its values (...)."""
 
@@ -36,17 +36,17 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 }
 _ARITHMETIC: Final[dict[str, Callable[[Any, Any], Any]]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 _NUMPY_REDUCTIONS: Final = {"min": "minimum", "max": "maximum"}
-"""Binary functions of ``maths``, by the name of the function of any number of values."""
+"""Binary functions of ``maths``, keyed by the name of the function that takes any number of values."""
 _WARNING_OPERATIONS: Final = ("tan", "exp", "log", "hypot", "**")
-"""Operations that numpy computes even for a single float; it warns if the result is non-finite."""
+"""Operations that numpy computes even for a single float, with a warning if the result is non-finite."""
 
 
 class UndefinedValueError(Exception):
-    """Comparison of non-finite values."""
+    """Raised for a comparison of non-finite values."""
 
 
 class Outcome(NamedTuple):
-    """Values of an expression (...), or of a part of it."""
+    """Values (...) of an expression or part of one."""
 
     value: Any
     is_undefined: Bools | bool
@@ -54,7 +54,8 @@ class Outcome(NamedTuple):
 
 
 def compile_scalar(node: Node) -> ScalarFunction:
-    """Compile an expression for one value of each name; the result raises UndefinedValueError."""
+    """Compile an expression into a function of one value per name, which raises UndefinedValueError if it is
+    undefined."""
     function = _compile_node(node)
     if not _operations_of(node).intersection(_WARNING_OPERATIONS):
         return function
@@ -141,7 +142,8 @@ def _quotient(a: float, b: float) -> float:
 
 
 def _power_as_product(exponent: float) -> Callable[[Any], Any] | None:
-    """Build a power with a small integer exponent as a product; None for other exponents, which numpy computes."""
+    """Build a power with a small integer exponent as a product; return None for other exponents, which numpy
+    computes."""
     if exponent == 2.0:
         return lambda x: x * x
     if exponent in (1.0, 3.0, 4.0):

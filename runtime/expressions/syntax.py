@@ -1,7 +1,7 @@
 """Grammar of expressions: from text to a typed tree, with line and column in each error.
 
-Numbers, names, ``+ - * / **``, comparisons, ``and or not``, parentheses and the functions of ``FUNCTIONS``, with the
-precedence of Python.  Each part is a number or a condition.  No text reaches Python's own compiler.
+An expression consists of numbers, names, ``+ - * / **``, comparisons, ``and or not``, parentheses and the functions in
+``FUNCTIONS``, with Python's precedence.  Each part is a number or a condition.  No text reaches Python's own compiler.
 """
 
 from __future__ import annotations
@@ -241,12 +241,12 @@ class _Parser:
 
 
 def _quote_name(name: str) -> str:
-    """Write a name as in an expression, with backquotes if necessary."""
+    """Format a name as it is written in an expression, with backquotes if necessary."""
     return name if _PLAIN_NAME.fullmatch(name) and name not in (*_KEYWORDS, *_CONSTANTS) else f"`{name}`"
 
 
 def _constant(node: Node) -> float | None:
-    """Return the value of a number or a quotient of numbers, for exponents; None for any other node."""
+    """Return the value of an exponent that is a number or a quotient of numbers; None for any other node."""
     if node.operation == "number":
         return node.value
     if node.operation == "negative":

@@ -17,7 +17,8 @@ _MAX_QUOTED_LENGTH: Final = 40
 
 
 class ExpressionError(ValueError):
-    """Invalid expression; the message begins with line and column in the expression, counted from 1."""
+    """Raised for an invalid expression; the message begins with the line and column in the expression, counted from
+    1."""
 
 
 class Token(NamedTuple):

@@ -43,7 +43,7 @@ _RESOURCE_ERRNOS: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOM
 
 
 class ShedConnections(NamedTuple):
-    """Connections ended by the rig."""
+    """Connections from one address that the rig ended for the same reason."""
 
     address: str
     reason: str
@@ -51,10 +51,10 @@ class ShedConnections(NamedTuple):
 
 
 class ConnectionAcceptor:
-    """Listener at ``endpoint`` with its own thread, which forwards to the Unix socket ``inner``.
+    """Listener at ``endpoint`` with its own thread, which forwards to the Unix socket ``inner_path``.
 
-    Raises OSError if it cannot listen.  ``max_frame_bytes``: maximum size of a frame in bytes;
-    ``overhead_bytes``: bytes added to a frame by encryption.
+    Raises OSError if it cannot listen.  ``max_frame_bytes``: maximum size of a frame in bytes; ``overhead_bytes``:
+    bytes added to a frame by encryption.
     """
 
     def __init__(self, endpoint: TcpEndpoint, inner_path: str, *, max_frame_bytes: int, overhead_bytes: int) -> None:
@@ -96,7 +96,7 @@ class ConnectionAcceptor:
             self._wake()
 
     def may_reply(self, connection: PendingConnection, size: int) -> bool:
-        """Return whether a reply of ``size`` bytes may be queued for a connection."""
+        """Return whether a reply of ``size`` bytes may be queued for a connection; if so, count it as queued."""
         return connection.may_reply(size, sum(c.unsent_reply_bytes for c in self._connections_by_name.copy().values()))
 
     def take_shed_connections(self) -> list[ShedConnections]:
@@ -249,7 +249,7 @@ class ConnectionAcceptor:
 
 
 def peer_name(fd: int) -> bytes:
-    """Abstract socket name of a socket's peer; raises OSError if it is disconnected."""
+    """Return the abstract socket name of a socket's peer; raises OSError if the peer is disconnected."""
     with socket.socket(fileno=os.dup(fd)) as end:
         name = end.getpeername()
         return name if isinstance(name, bytes) else b""

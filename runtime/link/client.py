@@ -37,19 +37,20 @@ _MONITORED_EVENTS: Final = (
 _UNREACHABLE_REPORT_DELAY_S: Final = 5.0
 """Time without any connection after which the addresses tried are reported."""
 _MAX_FAILED_HANDSHAKES: Final = 4
-"""Consecutive failed handshakes, before the first success, that mean a wrong key rather than a bad network."""
+"""Number of consecutive failed handshakes, before the first success, that indicate a wrong key rather than a bad
+network."""
 
 
 class LinkClosed(Exception):
-    """Raised if the rig does not answer in time, or on a request to stop."""
+    """Raised if the rig does not answer in time, or if a stop is requested."""
 
 
 class KeyRejected(LinkClosed):
-    """Mismatch of keys or security mechanism between the two ends; retrying does not help."""
+    """Raised if keys or security mechanism differ between the two ends; retrying does not help."""
 
 
 class RequestRejected(Exception):
-    """Request refused by the rig, with its reason; ``code`` is one of those in ``messages``."""
+    """Raised if the rig refuses a request, with its reason; ``code`` is one of the codes in ``messages``."""
 
     def __init__(self, reason: str, code: str = "") -> None:
         super().__init__(reason)
@@ -63,8 +64,9 @@ class LinkClient:
     intervals, and at once after a reconnection.  ZeroMQ reconnects by itself, after 0.1 s, then 0.2 s, ... up to 5 s;
     if a name has several addresses, they are tried in turn.
 
-    ``patience_s``: timeout for a reply; ``math.inf`` waits for ever; failing handshakes and a prolonged lack of a
-    connection are then reported to ``on_problem``.  Raises LinkClosed if the endpoint is invalid.
+    ``patience_s``: timeout for a reply; ``math.inf`` waits for ever.  ``on_problem`` receives one line about a
+    prolonged lack of a connection, and about failing handshakes if the patience is infinite (otherwise they raise
+    KeyRejected).  Raises LinkClosed if the endpoint is invalid.
     """
 
     def __init__(
@@ -121,7 +123,7 @@ class LinkClient:
     def ask(
         self, request: RequestMessage, *payloads: bytes, timeout_s: float | None = None
     ) -> tuple[ReplyMessage, list[bytes]]:
-        """Send a request and return (reply, payloads).
+        """Send a request and return the reply and its payloads.
 
         Raises LinkClosed after ``timeout_s`` (by default the client's patience) without a reply or when asked to
         stop, KeyRejected if the rig does not accept this learner's key, RequestRejected if it refuses the request.
@@ -158,7 +160,7 @@ class LinkClient:
                 raise LinkClosed(f"the rig at {self._endpoint} did not answer within {patience_s:g} s{reason}")
 
     def post(self, request: RequestMessage) -> None:
-        """Send a request without waiting for a reply; it is dropped if not connected."""
+        """Send a request without waiting for a reply; the request is dropped if there is no connection."""
         self._socket.setsockopt(zmq.LINGER, _LINGER_TIMEOUT_MS)
         self._send([next(self._ids).to_bytes(8, "little"), encode(request)])
 
@@ -195,7 +197,8 @@ class LinkClient:
         return f"tried {probe_addresses(tcp)}; a rig prints its address when it starts (link.listen)"
 
     def _wait(self, *, until_writable: bool) -> bool:
-        """Wait briefly for a reply or an event, or for room to send; return True if there is a reply."""
+        """Wait briefly for a reply, an event or (``until_writable``) room to send; return True if a reply has
+        arrived."""
         self._poller.register(self._socket, zmq.POLLIN | zmq.POLLOUT if until_writable else zmq.POLLIN)
         return bool(dict(self._poller.poll(_POLL_TIMEOUT_MS)).get(self._socket, 0) & zmq.POLLIN)
 
@@ -212,7 +215,7 @@ class LinkClient:
         return message, frames[2:]
 
     def _poll_monitor(self) -> bool:
-        """Process the results of handshakes; return True if there is a new connection."""
+        """Process the results of handshakes; return True if the client has reconnected."""
         has_reconnected = False
         while True:
             try:

@@ -45,7 +45,7 @@ class TcpEndpoint(NamedTuple):
     def addresses(self) -> tuple[tuple[str, bool], ...]:
         """Endpoints to try, each with a flag: whether it needs ZeroMQ's IPv6 option.
 
-        A name may have addresses of both families while the rig listens at only one.
+        A name may have addresses of both families although the rig listens on only one of them.
         """
         if self.host == "localhost":
             return tuple((str(self._replace(host=host)), ":" in host) for host in _LOOPBACK_HOSTS)
@@ -68,7 +68,7 @@ def parse_tcp(text: str) -> TcpEndpoint:
 _LISTEN_BACKLOG: Final = 512
 _SIOCGIFADDR: Final = 0x8915
 _UNAVAILABLE_ADDRESS_ERRNOS: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
-"""Errors if this machine has no such address, or no IPv6."""
+"""Errors raised if this machine lacks the address, or IPv6 altogether."""
 _PROBE_TIMEOUT_S: Final = 1.0
 
 
@@ -155,7 +155,7 @@ def _is_literal(host: str) -> bool:
 
 
 def probe_addresses(endpoint: TcpEndpoint) -> str:
-    """Try to connect to each address of an endpoint; return the results: ``127.0.0.1: Connection refused``, ...
+    """Try to connect to each address of an endpoint; return the results as text: ``127.0.0.1: Connection refused``, ...
 
     Takes up to a second per address.
     """
@@ -186,13 +186,13 @@ class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keys: str | None = None
     """The rig's folder of keys (`onrig keys`)."""
     allow_plain_loopback: bool = False
-    """Without keys: accept unencrypted connections to a loopback address, from any user of this machine."""
+    """Whether to accept, without keys, unencrypted connections to a loopback address from any user of this machine."""
     admissions_per_s: Annotated[float, msgspec.Meta(ge=0.01, le=1000.0)] | msgspec.UnsetType = msgspec.UNSET
     """Policies checked per second of device time (default 1); ignored in lockstep, which checks one per barrier."""
 
 
 def link_findings(link: Link) -> Iterator[tuple[NodePath, str]]:
-    """List (path, message) for settings that leave the link open to others or that conflict with each other."""
+    """List (path, message) for settings that leave the link open to others or conflict with each other."""
     node_path = ("link", "listen")
     if link.listen is None:
         if link.keys is not None:

@@ -65,17 +65,17 @@ class LearnerKeys(NamedTuple):
 
 
 def fingerprint(public: bytes) -> str:
-    """Short name of a public key (32 bytes): ten hex digits of its BLAKE2b hash."""
+    """Return a short name for a public key (32 bytes): ten hex digits of its BLAKE2b hash."""
     return hashlib.blake2b(public, digest_size=5).hexdigest()
 
 
 def pair_fingerprint(pair: KeyPair) -> str:
-    """Fingerprint of a pair's public key."""
+    """Return the fingerprint of a pair's public key."""
     return fingerprint(z85.decode(pair.public))
 
 
 def is_valid_name(name: str) -> bool:
-    """Whether a name is valid for a learner: letters, digits, dot, dash, underscore; not ``rig``."""
+    """Return whether a name is valid for a learner: letters, digits, dots, dashes and underscores, but not ``rig``."""
     return _NAME_PATTERN.fullmatch(name) is not None and name != RIG_FOLDER
 
 
@@ -100,7 +100,7 @@ def load_rig_keys(folder: Path) -> RigKeys:
 
 
 def load_learner_keys(folder: Path) -> LearnerKeys:
-    """Read a learner's keys from its folder, or those of ``learner`` in the folder of keys; raises KeyFault."""
+    """Read a learner's keys from its folder, or from ``learner`` in the parent folder of keys; raises KeyFault."""
     folder = _resolve_folder(folder, LEARNER_FOLDER)
     keys = LearnerKeys(_read_pair(folder / SECRET_FILE), _read_public_key(folder / RIG_PUBLIC_FILE))
     if keys.pair.public == keys.rig:

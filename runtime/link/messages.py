@@ -2,7 +2,7 @@
 
 A message is multipart: request id (8 bytes), header (msgpack), payload frames.  The learner sends requests, the rig
 answers with the same id; requests are idempotent and may be repeated.  A lost message therefore costs only a retry, and
-a slow learner delays no one, because it sends fewer requests.  No pickle, all sizes capped.
+a slow learner delays no one, because it sends fewer requests.  Nothing is pickled, and all sizes are limited.
 
 The first request of a connection is Attach.  A learner identifies itself by a random *session*, and the memory it
 mirrors by the token received from the rig.  After an outage it attaches again; if both are unchanged, it continues from
@@ -18,10 +18,10 @@ import msgspec
 LINK_VERSION: Final = 7
 MAX_HEADER_BYTES: Final = 64 * 1024
 MAX_REPLY_HEADER_BYTES: Final = 1024 * 1024
-"""Limit on a header, which may hold a rig's complete configuration."""
+"""Limit on a reply's header, which may hold a rig's complete configuration."""
 MAX_PAYLOAD_BYTES: Final = 8 * 1024 * 1024
 MAX_REQUEST_BYTES: Final = 4 * 1024 * 1024 + 64 * 1024
-"""Limit on a frame to the rig: the largest admissible policy plus some margin."""
+"""Limit on a frame sent to the rig: the largest admissible policy plus some margin."""
 MAX_ROWS: Final = 65_536
 """Maximum number of rows in one answer to a Pull."""
 MAX_FEEDBACK_EXPERIENCES: Final = 262_144
@@ -30,16 +30,16 @@ MAX_FEEDBACK_EXPERIENCES: Final = 262_144
 MAX_RULINGS: Final = 16
 """Maximum number of probation results in one answer to a Pull."""
 MAX_CLOSED_EPISODES: Final = 64
-"""Maximum number of closed training episodes in one answer to a Pull: the most recent ones."""
+"""Maximum number of closed training episodes in one answer to a Pull; older ones are omitted."""
 MAX_REASON: Final = 300
 """Maximum number of characters in a probation result's reason."""
 
 VERSION: Final = "version"
-"""Code of a refusal: the versions of the two ends differ."""
+"""Refusal code: the versions of the two ends differ."""
 UNKNOWN: Final = "unknown"
-"""Code of a refusal: the sender has not attached, or the rig has dropped it."""
+"""Refusal code: the sender has not attached, or the rig has dropped it."""
 LEASE: Final = "lease"
-"""Code of a refusal: another learner pushes."""
+"""Refusal code: a different learner has the push role."""
 
 RATE: Final = "rate"
 """Stage of a verdict: the offer came too soon after the previous one and was not checked; offer again later."""
@@ -56,7 +56,7 @@ class Attach(msgspec.Struct, frozen=True, tag="attach"):
     session: Token = b""
     """Random token, constant for the learner's lifetime."""
     role: Literal["push", "watch"] = "watch"
-    """Whether it requests the push role, in which its policies and feedback are used."""
+    """Requested role; only the policies and feedback of a learner that pushes are used."""
     memory: Token = b""
     """Token of the memory it mirrors; empty at first."""
 
@@ -67,7 +67,7 @@ class Ancestor(msgspec.Struct, frozen=True):
     memory: bytes
     """Token of the earlier memory."""
     writes: int
-    """Number of writes restored from it, counted from its first."""
+    """Number of writes restored from it, counted from its first write."""
 
 
 class Attached(msgspec.Struct, frozen=True, tag="attached"):
@@ -92,7 +92,7 @@ class Attached(msgspec.Struct, frozen=True, tag="attached"):
     lineage: tuple[Ancestor, ...] = ()
     """Memories from which writes were restored, most recent last."""
     done: int = -1
-    """Lockstep: last training episode fully concluded, after which a learner resumes."""
+    """Lockstep: last training episode that was fully concluded; a learner resumes after it."""
     pushes: bool = False
     """Whether the push role is granted."""
     why: str = ""
@@ -104,7 +104,7 @@ class Attached(msgspec.Struct, frozen=True, tag="attached"):
 
 
 class Pull(msgspec.Struct, frozen=True, tag="pull"):
-    """Request for the writes after the first ``since``; waits up to ``wait_ms`` for one.
+    """Request for the writes after the first ``since``; the rig waits up to ``wait_ms`` for one.
 
     A training episode closed after ``closed`` also ends the wait.
     """
@@ -121,7 +121,7 @@ class Ruling(msgspec.Struct, frozen=True):
     """Result of an admitted policy's probation."""
 
     number: Count
-    """Counted from 1 per memory token."""
+    """Number of the result, counted from 1 for each memory token."""
     policy_id: Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)]
     verdict: Literal["passed", "rolled_back", "failed"]
     """Outcome of the probation: passed; failed with a rollback to the predecessor; failed without a predecessor."""
@@ -133,11 +133,11 @@ class ClosedEpisode(msgspec.Struct, frozen=True):
 
     episode: Count
     episode_return: float
-    """Undiscounted, in the task's raw units."""
+    """Undiscounted return in the task's raw units."""
 
 
 class Rows(msgspec.Struct, frozen=True, tag="rows"):
-    """Writes in order; one payload: ``Storage.rows`` as little-endian uint32."""
+    """Writes in order; the only payload is ``Storage.rows`` as little-endian uint32."""
 
     upto: int
     """Number of the last write once these rows have been applied."""
@@ -147,7 +147,7 @@ class Rows(msgspec.Struct, frozen=True, tag="rows"):
     ending: bool = False
     """Whether the run is over and no more rows follow."""
     rulings: Annotated[tuple[Ruling, ...], msgspec.Meta(max_length=MAX_RULINGS)] = ()
-    """Probation results after the one named in the Pull, in order."""
+    """Probation results newer than the one named in the Pull, in order."""
     settled: int = -1
     """Lockstep: training episode of the rig's newest checkpoint, to which it may roll back."""
     episodes: Annotated[tuple[ClosedEpisode, ...], msgspec.Meta(max_length=MAX_CLOSED_EPISODES)] = ()
@@ -173,7 +173,7 @@ class Feedback(msgspec.Struct, frozen=True, tag="feedback"):
 
 
 class Offer(msgspec.Struct, frozen=True, tag="offer"):
-    """Offer of a policy; one payload: the ONNX bytes, by which the rig recognises a repeated offer."""
+    """Offer of a policy; the only payload is the ONNX file, by which the rig recognises a repeated offer."""
 
     updates: int
 
@@ -196,7 +196,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     updates: Count
     updates_per_s: float
     kept: bool = True
-    """Whether the learner could resume after this episode: its state, if due, is on disk."""
+    """Whether the learner could resume after this episode, because its state, if due, is on disk."""
 
 
 class Leave(msgspec.Struct, frozen=True, tag="leave"):
@@ -212,7 +212,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 
     reason: str
     code: str = ""
-    """Reason in a form for programs: VERSION, UNKNOWN or LEASE."""
+    """Machine-readable reason: VERSION, UNKNOWN, LEASE or empty."""
 
 
 RequestMessage = Attach | Pull | Confirm | Feedback | Offer | Done | Leave

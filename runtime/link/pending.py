@@ -1,4 +1,4 @@
-"""Limits on TCP connections and on data in flight, and authentication.
+"""Limits on TCP connections and on data in flight, and the authentication of learners.
 
 ``ZapHandler`` answers ZeroMQ's authentication requests (ZAP, RFC 27) for CURVE, in the server's thread between requests
 of learners.  pyzmq's authenticator would add a thread that blocks every handshake if it dies, and that competes for the
@@ -24,13 +24,14 @@ HANDSHAKE_TIMEOUT_S: Final = 10.0
 INCOMPLETE_MESSAGE_TIMEOUT_S: Final = 5.0
 """Timeout for an unfinished message that fills the shared buffer."""
 MAX_FRAMES_IN_FLIGHT: Final = 256
-"""Maximum number of frames of one connection not yet received by the rig; a request has at most five, and a heartbeat
-is sent every 2 s."""
+"""Maximum number of frames from one connection that the rig has not yet received; a request has at most five, and a
+heartbeat is sent every 2 s."""
 MAX_BYTES_IN_FLIGHT: Final = 10 * 1024 * 1024
-"""Maximum number of bytes of one connection not yet received by the rig: room for two of the largest requests."""
+"""Maximum number of bytes from one connection that the rig has not yet received: enough for two of the largest
+requests."""
 MAX_TOTAL_BYTES_IN_FLIGHT: Final = 24 * 1024 * 1024
 MAX_REPLY_BYTES: Final = 9 * 1024 * 1024
-"""Maximum number of bytes of unsent replies per connection: one of the largest replies."""
+"""Maximum number of bytes of unsent replies per connection: enough for one of the largest replies."""
 MAX_TOTAL_REPLY_BYTES: Final = 24 * 1024 * 1024
 FRAME_OVERHEAD_BYTES: Final = 128
 """Memory overhead of a frame."""
@@ -71,15 +72,15 @@ class PendingConnection:
     received_cost: int = 0
     """Cumulative cost of the frames that the rig has received."""
     oldest_frame_s: float = 0.0
-    """Time at which the first pending frame was forwarded."""
+    """Time at which the oldest pending frame was forwarded, or at which the rig last received a message, if later."""
     queued_reply_bytes: int = 0
-    """Bytes of replies queued since the queue was last empty."""
+    """Value that ``sent_reply_bytes`` will have once all queued replies have been sent."""
     sent_reply_bytes: int = 0
-    """Bytes of these replies sent."""
+    """Bytes sent to the learner so far."""
 
     @property
     def stage(self) -> Stage:
-        """Progress so far."""
+        """Progress of the connection so far."""
         if self.has_sent_request:
             return Stage.INSIDE
         if self.seated_s is not None:
@@ -106,7 +107,7 @@ class PendingConnection:
     def add_received(self, sizes: Sequence[int], overhead: int, now_s: float) -> None:
         """Record that the rig has received a message with frames of these sizes, each ``overhead`` longer on the wire.
 
-        Also settles earlier heartbeats and handshake frames, which the rig does not receive.
+        Earlier heartbeats and handshake frames, which never reach the rig itself, are settled as well.
         """
         self.has_sent_request, self.last_request_s, self.oldest_frame_s = True, now_s, now_s
         for size in sizes:
@@ -117,9 +118,9 @@ class PendingConnection:
                     break
 
     def may_reply(self, size: int, total_queued_bytes: int) -> bool:
-        """Whether a reply of ``size`` bytes may be queued.
+        """Return whether a reply of ``size`` bytes may be queued; if so, count it as queued.
 
-        ``total_queued_bytes``: bytes queued for all connections.
+        ``total_queued_bytes``: bytes of unsent replies on all connections.
         """
         unsent_reply_bytes = self.unsent_reply_bytes
         fits = unsent_reply_bytes + size <= MAX_REPLY_BYTES and total_queued_bytes + size <= MAX_TOTAL_REPLY_BYTES
@@ -129,14 +130,15 @@ class PendingConnection:
 
 
 def may_read(connection: PendingConnection, total_in_flight: int) -> bool:
-    """Return whether to read more from a connection; ``total_in_flight``: bytes of all connections."""
+    """Return whether to read more from a connection; ``total_in_flight``: bytes in flight on all connections."""
     return connection.bytes_in_flight < MAX_BYTES_IN_FLIGHT and total_in_flight < MAX_TOTAL_BYTES_IN_FLIGHT
 
 
 def end_reason(connection: PendingConnection, now_s: float, last_poll_s: float, total_in_flight: int) -> str | None:
-    """Return the reason to end a connection, or None.
+    """Return the reason for ending a connection, or None to keep it.
 
-    ``last_poll_s``: time at which the rig last polled for requests; ``total_in_flight``: bytes of all connections.
+    ``last_poll_s``: time at which the rig last polled for requests; ``total_in_flight``: bytes in flight on all
+    connections.
     """
     since_s = connection.arrived_s if connection.seated_s is None else connection.seated_s
     if connection.stage in (Stage.SILENT, Stage.SEATED) and now_s - since_s > HANDSHAKE_TIMEOUT_S:
@@ -162,9 +164,9 @@ _N_REQUEST_FRAMES: Final = 7
 
 
 def zap_reply(request: Sequence[bytes], names_by_key: Mapping[bytes, str], domain: bytes = ZAP_DOMAIN) -> list[bytes]:
-    """Reply to a ZAP request: version, request id, status, text, user id, metadata.
+    """Return the reply to a ZAP request: version, request id, status, text, user id, metadata.
 
-    ``names_by_key``: learners' names by public key (32 bytes).  The user id attached to every message is
+    ``names_by_key``: learners' names by public key (32 bytes).  The user id, which ZeroMQ attaches to every message, is
     ``NAME:FINGERPRINT``.  Anything other than a CURVE request for our domain with an allowed key is refused (status
     400).
     """
@@ -189,7 +191,7 @@ class ZapHandler:
         self.socket.bind(ZAP_ENDPOINT)
         self._names_by_key = names_by_key
         self.refused_keys: list[str] = []
-        """Fingerprints of keys refused since the last report; bounded."""
+        """Fingerprints of the keys refused since the last report; their number is bounded."""
 
     def reply_to_pending(self) -> None:
         """Reply to pending requests, a bounded number per call."""

@@ -20,8 +20,8 @@ _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 class Relay:
     """Byte relay with back-pressure.
 
-    A connection to ZeroMQ is made once the learner has sent a greeting and has a seat; until then no more than a
-    greeting is read.
+    The relay connects to ZeroMQ once the learner has sent a greeting and has a seat; until then it reads no more than a
+    greeting.
     """
 
     def __init__(self, outer: socket.socket, connection: PendingConnection, max_frame_bytes: int) -> None:
@@ -56,7 +56,8 @@ class Relay:
         return self.outer.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _TCP_ESTABLISHED
 
     def forward_upwards(self, now_s: float, may_read: Callable[[PendingConnection], bool], inner_path: str) -> None:
-        """Forward to ZeroMQ, at the Unix socket ``inner_path``; raises ZmtpError, or OSError if one end is closed."""
+        """Forward bytes to ZeroMQ at the Unix socket ``inner_path``; raises ZmtpError for invalid bytes, OSError if an
+        end is closed."""
         if self._wants_data:
             self.is_blocked = not may_read(self.connection)
             max_bytes = GREETING_BYTES if self.inner is None else _MAX_UPWARD_READ_BYTES
@@ -71,7 +72,7 @@ class Relay:
             self._upward_data = self._upward_data[_send(self.inner, self._upward_data) :]
 
     def forward_downwards(self) -> None:
-        """Forward to the learner; raises OSError if one end is closed."""
+        """Forward bytes to the learner; raises OSError if an end is closed."""
         if self.inner is None:
             return
         if (
@@ -89,12 +90,12 @@ class Relay:
     def _connect(self, inner_path: str) -> None:
         self.inner = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.inner.setblocking(False)
-        self.inner.bind("")  # Linux picks an unused name
+        self.inner.bind("")  # Linux chooses an unused name
         self.name = self.inner.getsockname()
         self.inner.connect(inner_path)
 
     def watch(self, selector: selectors.BaseSelector) -> None:
-        """Register for the events that allow forwarding."""
+        """Register both sockets for the events that allow forwarding."""
         events = [
             (_READ if self._wants_data and not self.is_blocked else 0) | (_WRITE if self._downward_data else 0),
             0,

@@ -1,11 +1,12 @@
-"""Seats for newcomers: which TCP connections ZeroMQ serves, and which are closed under overload. Pure.
+"""Seats for newcomers: which TCP connections ZeroMQ serves, and which are closed under overload. Pure functions.
 
 New connections are always accepted.  After its greeting a connection waits in the queue of its address for a *seat*, on
 which ZeroMQ serves its handshake until the rig has received its first request.  A seat is guaranteed for
-MIN_SEAT_TENURE_S; after that it passes to the next in the queue. Connections that greet, fall silent and reconnect
-therefore cannot displace a newcomer: the k-th in the queue of an address gets a seat within ``ceil(k / 18)`` times
-MIN_SEAT_TENURE_S, where 18 is three quarters of MAX_SEATS_PER_ADDRESS, reserved for the longest waiting.  The last
-quarter is for the newest, so that a long queue of stalled connections does not delay it.
+MIN_SEAT_TENURE_S; after that it passes to the next connection in the queue. Connections that greet, fall silent and
+reconnect therefore cannot displace a newcomer: the k-th connection in an address's queue gets a seat within
+``ceil(k/18)`` times MIN_SEAT_TENURE_S, where 18 is three quarters of MAX_SEATS_PER_ADDRESS, reserved for the
+connections that have waited longest.  The last quarter is reserved for the newest connection, so that a long queue of
+stalled connections does not delay it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ MAX_SEATS_PER_ADDRESS: Final = 24
 MIN_SEAT_TENURE_S: Final = 2.0
 """Minimum tenure of a seat: enough for a handshake with a round trip of 0.25 s."""
 SEATS_PER_QUEUE_JUMP: Final = 4
-"""One of this many seats may be given to the newest in the queue instead of the longest waiting."""
+"""One in this many seats may be given to the newest connection in the queue instead of the longest waiting one."""
 MAX_WAITING: Final = 128
 MAX_SILENT: Final = 64
 MAX_SILENT_CONNECTIONS_PER_ADDRESS: Final = 24
@@ -45,8 +46,8 @@ _LIMITS: Final = (
 
 
 def surplus_connections(connections: Iterable[PendingConnection]) -> list[PendingConnection]:
-    """List the connections beyond the limits: of the address with the most in a stage, the longest silent or the oldest
-    first."""
+    """List the connections to end because a stage exceeds its limits: of the address with the most connections in that
+    stage, those that have been silent longest or are oldest."""
     groups_by_stage: dict[Stage, dict[str, list[PendingConnection]]] = defaultdict(lambda: defaultdict(list))
     for connection in connections:
         groups_by_stage[connection.stage][connection.address].append(connection)
@@ -70,17 +71,17 @@ class SeatAssignment(NamedTuple):
 
     connection: PendingConnection
     jumped_queue: bool
-    """Whether others have waited longer."""
+    """Whether other connections have waited longer."""
     previous: PendingConnection | None = None
     """Previous holder of the seat."""
 
 
 def next_assignment(connections: Collection[PendingConnection], now_s: float) -> SeatAssignment | None:
-    """Return the next assignment, if any; call until it returns None.
+    """Return the next assignment, or None if none is due; call it until it returns None.
 
-    The address with the fewest seats comes first. Without a free seat, the one held longest is reassigned after
-    MIN_SEAT_TENURE_S: a seat of the same address if that address has its full share, otherwise one of the address with
-    the most seats.
+    The address with the fewest seats comes first. If no seat is free, the seat held longest is reassigned after
+    MIN_SEAT_TENURE_S: a seat of the same address if that address has its full share, otherwise a seat of the address
+    with the most seats.
     """
     seated_connections = [c for c in connections if c.stage is Stage.SEATED]
     queues: dict[str, list[PendingConnection]] = defaultdict(list)

@@ -3,8 +3,8 @@
 It never blocks and does bounded work per turn: replies to a peer that does not read are dropped, and excess requests
 wait for the next turn.
 
-Local learners use an ipc socket in a folder of mode 0700; others, if configured, a tcp socket (CURVE, listed keys only)
-behind a relay (``onrig.runtime.link.acceptor``).
+Local learners use an ipc socket in a folder of mode 0700. Remote learners, if configured, use a tcp socket (CURVE,
+listed keys only) behind a relay (``onrig.runtime.link.acceptor``).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MAX_BYTES_PER_TURN: Final = 8 * 1024 * 1024
 _MAX_FRAMES: Final = 5
 """Maximum number of frames: request id, header, and at most three payloads; further frames are discarded."""
 _EXPENSIVE_REQUESTS: Final = (Offer, Confirm)
-"""Requests that take milliseconds; one of them ends a turn."""
+"""Requests that take milliseconds to handle; one of them ends a turn."""
 _MAX_QUEUED_MESSAGES: Final = 4
 """Queue length per peer and direction.  A learner has one pending request at a time."""
 _HEARTBEAT_INTERVAL_MS: Final = 2_000
@@ -50,7 +50,7 @@ _PROBE_ID: Final = bytes(_ID_BYTES)
 _CURVE_OVERHEAD_BYTES: Final = 33
 """Overhead of CURVE per frame: command name, nonce, flags and authenticator."""
 _MAX_CACHED_CONNECTIONS: Final = 256
-"""Maximum number of cached connection-to-relay entries."""
+"""Maximum number of peers whose connection is cached."""
 
 
 class Reply(NamedTuple):
@@ -76,7 +76,7 @@ RequestHandler = Callable[[Ticket, RequestMessage, Sequence[bytes]], Reply | Non
 
 
 class TcpAccess(NamedTuple):
-    """Access for other machines; without keys it must be a loopback address."""
+    """Access for other machines; without keys the endpoint must be a loopback address."""
 
     endpoint: TcpEndpoint
     keys: RigKeys | None
@@ -150,18 +150,18 @@ class LinkServer:
         return (local,) if self._acceptor is None else (local, *self._acceptor.endpoints)
 
     def take_refused_keys(self) -> list[str]:
-        """Fingerprints of keys refused since the last call."""
+        """Return the fingerprints of keys refused since the last call."""
         if self._zap_handler is None:
             return []
         fingerprints, self._zap_handler.refused_keys = self._zap_handler.refused_keys, []
         return fingerprints
 
     def take_shed_connections(self) -> list[ShedConnections]:
-        """TCP connections ended since the last call."""
+        """Return the TCP connections ended since the last call."""
         return [] if self._acceptor is None else self._acceptor.take_shed_connections()
 
     def wait(self, timeout_ms: int) -> bool:
-        """Wait for a request; return True if there is one."""
+        """Wait for a request; return True if one has arrived."""
         ready_sockets = dict(self._poller.poll(timeout_ms))
         if self._zap_handler is not None and self._zap_handler.socket in ready_sockets:
             self._zap_handler.reply_to_pending()
@@ -170,7 +170,7 @@ class LinkServer:
     def serve(self, handle: RequestHandler) -> None:
         """Handle pending requests, up to a bounded amount of work, from all sockets in turn.
 
-        Raises the exception that ended the relay's thread, without which no connection is accepted.
+        Re-raises the exception that ended the relay's thread, without which no connection is accepted.
         """
         if self._acceptor is not None:
             if self._acceptor.failure is not None:
@@ -234,7 +234,7 @@ class LinkServer:
         self._acceptor.record_received(connection, sizes)
 
     def handle_message(self, ticket: Ticket, frames: list[bytes], handle: RequestHandler) -> bool:
-        """Handle one message, the frames after its request id; return True if it was expensive."""
+        """Handle one message, given the frames after its request id; return True if it was expensive."""
         if not frames or len(ticket.request_id) != _ID_BYTES:
             self.n_malformed += 1
             return False
@@ -251,11 +251,11 @@ class LinkServer:
         return isinstance(request, _EXPENSIVE_REQUESTS)
 
     def send(self, ticket: Ticket, reply: Reply) -> None:
-        """Send a reply; dropped if the peer is disconnected or does not keep up."""
+        """Send a reply, or drop it if the peer is disconnected or does not keep up."""
         self._send(ticket.peer, [ticket.request_id, encode(reply.message), *reply.payloads])
 
     def is_disconnected(self, peer: bytes) -> bool:
-        """Whether a peer's connection is known to be closed."""
+        """Return whether a peer's connection is known to be closed."""
         return self._send(peer, [_PROBE_ID]) == zmq.EHOSTUNREACH
 
     def _send(self, peer: bytes, frames: list[bytes]) -> int:
@@ -292,12 +292,12 @@ class LinkServer:
 
 
 class CannotListen(Exception):
-    """Failure to listen at an endpoint; the message gives the reason."""
+    """Raised if an endpoint cannot be opened; the message gives the reason."""
 
 
 def listen(local: str, link: Link) -> LinkServer:
-    """Listen at ``local`` (ipc) and as configured in ``link``; raises KeyFault, and CannotListen if an address is in
-    use.
+    """Listen at ``local`` (ipc) and as configured in ``link``; raises KeyFault for unusable keys, and CannotListen if
+    an endpoint cannot be opened, for example because its address is in use.
     """
     try:
         return LinkServer(local, _tcp_access(link))

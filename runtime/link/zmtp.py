@@ -1,4 +1,4 @@
-"""Frame lengths in a ZMTP 3 stream, independent of the content. Pure."""
+"""Lengths of the frames in a ZMTP 3 stream, independent of their content, determined without I/O."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Final
 
 GREETING_BYTES: Final = 64
 _SIGNATURE_BYTES: Final = 11
-"""Ten bytes of signature and the first byte of the version."""
+"""Ten bytes of signature, followed by the first byte of the version."""
 _LONG_FRAME_FLAG: Final = 2
 _RESERVED_FLAGS: Final = 0xF8
 _MIN_VERSION: Final = 3
 
 
 class ZmtpError(Exception):
-    """Bytes that are not ZMTP: no ZMTP 3 greeting, an invalid frame, or an overlong one."""
+    """Raised for bytes that are not ZMTP: no ZMTP 3 greeting, or an invalid or overlong frame."""
 
 
 class FrameMeter:

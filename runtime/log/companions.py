@@ -16,11 +16,11 @@ from onrig.runtime.run_config import RunConfig
 
 _MAX_READ_BYTES: Final = 1 << 16
 _MAX_EVENT_AGE_S: Final = 5.0
-"""Maximum age of an event, which limits the errors caused by a change of the host's clock."""
+"""Maximum age of an event, which limits the errors caused by changes of the host's clock."""
 
 
 class StateAndEventReader:
-    """Reads the loop's states and the run's events that are new since the last call."""
+    """Reader that returns the loop's states and the run's events once each, when they are new."""
 
     def __init__(self, config: RunConfig, folder: Path, load_state: Callable[[], bytes | None]) -> None:
         self._lockstep = config.lockstep
@@ -29,7 +29,7 @@ class StateAndEventReader:
         self.unix_minus_mono_s: Final = time.time() - time.monotonic()
 
     def new_states(self) -> Iterator[bytes]:
-        """Yield the loop's state, encoded, if it is new; it precedes the records after it."""
+        """Yield the loop's encoded state if it is new; it belongs before the records that follow it."""
         encoded_state = self._load_state()
         if encoded_state is None or encoded_state == self._last_state:
             return

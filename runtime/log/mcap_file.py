@@ -14,21 +14,21 @@ from onrig.runtime.log.staged_file import StagedFile
 from onrig.runtime.log.steps import StepMessages
 
 FORMAT_VERSION: Final = "2"
-"""Version of the channels and their schemas, in the metadata record ``onrig``.  Version 1 had mean and std in every
-step."""
+"""Version of the channels and their schemas, as recorded in the metadata record ``onrig``.  Version 1 had mean and std
+in every step."""
 METADATA_NAME: Final = "onrig"
 CHUNK_BYTES: Final = 1 << 20
 _ATTACHMENTS: Final = (("config.yaml", "application/yaml"), ("meta.json", "application/json"))
 
 
 class McapFile:
-    """A file being written; every method except ``add`` and ``end_chunk`` raises OSError."""
+    """MCAP file being written; every method except ``add`` and ``end_chunk`` raises OSError."""
 
     def __init__(self, path: Path, metadata: Mapping[str, str], steps: StepMessages) -> None:
         """Start ``path`` with the run's configuration files attached; nothing is on disk before ``put``."""
         self._staged_file = StagedFile(path)
         self.n_chunks = 0
-        """Number of chunks ended: the writer keeps about 1 kB for each until the file is finished."""
+        """Number of chunks ended; the writer keeps about 1 kB in memory for each until the file is finished."""
         self._writer = Writer(
             cast(IO[bytes], self._staged_file), chunk_size=CHUNK_BYTES, compression=CompressionType.ZSTD
         )

@@ -1,9 +1,9 @@
 """Writer of a run's log as MCAP files: step records from the ring, episodes, policies and events.
 
 Complete chunks are written every second, so that a killed run leaves a file that is readable up to a second before its
-end.  A failing write interrupts the log with one event, never the process; once there is room again, the log continues
-in another file and reports what is missing.  Writing shares the replay process's thread: a chunk of 200 steps takes a
-millisecond, and the ring holds eight seconds at 1 kHz.
+end.  A failing write interrupts the log with one event, but never the process; once space is available again, the log
+continues in a new file and reports how many records are missing.  Writing shares the replay process's thread: a chunk
+of 200 steps takes a millisecond, and the ring holds eight seconds at 1 kHz.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from onrig.runtime.run_state.episodes import EpisodeRow
 
 _WRITE_INTERVAL_S: Final = 1.0
 _RETRY_INTERVAL_S: Final = 5.0
-"""Interval at which an interrupted log checks for room."""
+"""Interval at which an interrupted log checks for free space."""
 _MIN_ROOM_BYTES: Final = 16_000_000
 """Free space required beyond ``log.keep_free_bytes`` before the log continues."""
 _BATCH_RECORDS: Final = 200
-"""Records encoded per batch."""
+"""Number of records encoded per batch."""
 _MAX_CHUNKS_PER_FILE: Final = 10_000
 """Maximum number of chunks per file, which bounds the writer's memory."""
 
@@ -78,7 +78,7 @@ class _RecordCounts:
 
 
 class _SpaceLimits:
-    """Space limits of a run's log: its maximum size, and the free space of its disk."""
+    """Space limits of a run's log: its maximum size, and the free space to be left on its disk."""
 
     def __init__(self, settings: Log, folder: Path) -> None:
         self._settings, self._folder = settings, folder
@@ -87,14 +87,15 @@ class _SpaceLimits:
         """Total bytes of the files written and closed here."""
 
     def limit_reason(self, size: int) -> str | None:
-        """Return the reason to end a log whose open file has this size in bytes; None within ``log.max_bytes``."""
+        """Return the reason for ending a log whose open file has this size in bytes; None within ``log.max_bytes``."""
         max_bytes = self._settings.max_bytes
         if max_bytes is None or self._previous_bytes + self.closed_bytes + size <= max_bytes:
             return None
         return f"the log has reached log.max_bytes ({max_bytes})"
 
     def shortage_reason(self, extra_bytes: int) -> str | None:
-        """Return the reason not to add ``extra_bytes`` to the disk; None if ``log.keep_free_bytes`` remain free."""
+        """Return the reason for not adding ``extra_bytes`` to the disk; None if ``log.keep_free_bytes`` would remain
+        free."""
         try:
             disk_status = os.statvfs(self._folder)
         except OSError:
@@ -193,7 +194,7 @@ class McapLog:
         self._add(EPISODES, row.t_mono_ns, messages.encode_episode(row))
 
     def poll(self, now_s: float) -> None:
-        """Every second: add new events and write everything to disk."""
+        """Once a second, add new events and write everything to disk."""
         if now_s - self._last_write_s < (_RETRY_INTERVAL_S if self._is_stopped else _WRITE_INTERVAL_S):
             return
         self._last_write_s = now_s
@@ -209,7 +210,7 @@ class McapLog:
         return None if self._is_stopped and not self._is_closed else self._records.first_unlogged
 
     def account(self) -> LogAccount:
-        """Return the account of records passed and missing."""
+        """Return how many records were passed to the log, and how many are missing from it."""
         return LogAccount(
             self._records.n_received, self._records.n_missing, self._stop_reason, self._has_ended_by_request
         )
@@ -315,7 +316,7 @@ class McapLog:
         self._pending_records.clear()
 
     def _continue(self) -> None:
-        """Continue in another file, if there is room again."""
+        """Continue in a new file if space is available again."""
         if self._has_ended_by_request or self._space.shortage_reason(_MIN_ROOM_BYTES) is not None:
             return
         if not self._start_file():

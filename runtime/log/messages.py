@@ -59,7 +59,7 @@ EVENT: Final = Message(
 """A line of ``events.jsonl``; ``json`` contains it in full."""
 LOOP_STATE: Final = Message("Loop", (Field("tick", 1, "fixed64"), Field("json", 2, "string")))
 """State of the loop between two episodes, before the record ``tick``, as far as the records do not contain it: mainly
-that of the exploration. Runs resume from it, and a replay continues from it after lost records."""
+the state of the exploration. Runs resume from it, and a replay continues from it after lost records."""
 LOG: Final = Message(
     "Log",
     (
@@ -71,14 +71,14 @@ LOG: Final = Message(
         Field("line", 6, "fixed32"),
     ),
 )
-"""The event as text: ``foxglove.Log``, for Foxglove's log panel."""
+"""The event as text, in a ``foxglove.Log`` for Foxglove's log panel."""
 _LOG_LEVEL: Final = Enum(
     "LogLevel", (("UNKNOWN", 0), ("DEBUG", 1), ("INFO", 2), ("WARNING", 3), ("ERROR", 4), ("FATAL", 5))
 )
 INFO, WARNING, ERROR = 2, 3, 4
 
 
-# The well-known type has a varint, whose width varies.
+# The well-known type uses varints, whose width varies.
 _TIMESTAMP_FILE: Final = File(
     "google/protobuf/timestamp.proto",
     "google.protobuf",
@@ -161,7 +161,7 @@ class LoggedEvent(NamedTuple):
         return (self.t_unix_s, self.kind, self.source, self.message, self.text)
 
     def line(self, t_ns: int) -> Values:
-        """Fields of ``foxglove.Log``, in order."""
+        """Return the fields of ``foxglove.Log``, in order."""
         level = INFO
         if self.kind in _ERROR_KINDS:
             level = ERROR
@@ -171,7 +171,7 @@ class LoggedEvent(NamedTuple):
 
 
 def read_event(line: bytes) -> LoggedEvent | None:
-    """Parse a line; None if it is not an event."""
+    """Parse a line; return None if it is not an event."""
     try:
         fields = msgspec.json.decode(line, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -184,7 +184,7 @@ def read_event(line: bytes) -> LoggedEvent | None:
 
 
 class PolicyTracker:
-    """Tracks the acting policy through the records, in order."""
+    """Tracker of the acting policy through the records, in order."""
 
     def __init__(self) -> None:
         self._policy = 0

@@ -1,7 +1,7 @@
 """Reader of a run's log files: the records exactly as written by the loop, and the events.
 
-A file whose writer was killed is truncated; it is read up to its last complete chunk.  For plots, the public readers
-open the same files (docs/logs.md).
+A file whose writer was killed is truncated; it is read up to its last complete chunk.  For plots, use the public
+readers, which open the same files (docs/logs.md).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from onrig.runtime.run_config import RunConfig
 
 _BATCH_SIZE: Final = 4096
 _MAX_RECORD_BYTES: Final = 1 << 28
-"""Maximum bytes of one record of the file; far above any that the writer produces."""
+"""Maximum size, in bytes, of one record of the file; far above that of any record that the writer produces."""
 _BYTES_PER_STEP: Final = 125
 """Approximate compressed size of a step."""
 _RECORD_HEADER: Final = struct.Struct("<BQ")
@@ -59,7 +59,7 @@ class StoredLoopState(NamedTuple):
 
 
 class LogDamagedError(Exception):
-    """Unreadable log file, or one written by another version; the message names it."""
+    """Raised for a log file that is unreadable or was written by a different version; the message names the file."""
 
 
 class LogStart(NamedTuple):
@@ -71,7 +71,7 @@ class LogStart(NamedTuple):
 
 
 class LogEnd(NamedTuple):
-    """End of a log file; ``is_complete`` is False if its writer did not finish it."""
+    """End of a log file; ``is_complete``: whether its writer finished it."""
 
     path: Path
     is_complete: bool
@@ -90,8 +90,8 @@ def read_log(folder: Path, rig: Rig, *, behaviour: bool = False, inputs: Sequenc
 def read_records(folder: Path, config: RunConfig) -> Iterator[Records]:
     """Read the records of all log files of a run in batches, each record once; raises LogDamagedError.
 
-    A restarted replay process may write records again, and a resumed lockstep run repeats the records after its
-    checkpoint bit for bit.
+    Duplicates are skipped: a restarted replay process may write records again, and a resumed lockstep run repeats the
+    records after its checkpoint bit for bit.
     """
     rig, behaviour, inputs = config.rig, config.stochastic, config.input_names
     files = log_files(folder)
@@ -111,7 +111,7 @@ def read_records(folder: Path, config: RunConfig) -> Iterator[Records]:
 
 
 def _read_start(path: Path, messages: StepMessages) -> tuple[str, int]:
-    """Session of a log file, and the tick of its first record; the largest number for a file without records."""
+    """Return the session of a log file and the tick of its first record, or the largest number if it has no records."""
     session = ""
     with contextlib.closing(_read_file(path, messages)) as parts:
         for part in parts:
@@ -123,7 +123,7 @@ def _read_start(path: Path, messages: StepMessages) -> tuple[str, int]:
 
 
 def unfinished_files(folder: Path) -> list[Path]:
-    """Log files without an index at their end: being written, or their writer was killed."""
+    """List the log files without an index at their end, which are being written or whose writer was killed."""
     unfinished_paths = []
     for path in log_files(folder):
         try:
@@ -180,12 +180,12 @@ def _read_summary(file: IO[bytes]) -> Summary | None:
 
 
 def log_size(folder: Path) -> int:
-    """Bytes of all log files of a run."""
+    """Return the total size of a run's log files, in bytes."""
     return sum(path.stat().st_size for path in log_files(folder))
 
 
 def count_steps(folder: Path) -> int:
-    """Number of records in a run's log files; approximate for an unfinished file."""
+    """Return the number of records in a run's log files; approximate for an unfinished file."""
     return sum(_count_file(path) for path in log_files(folder))
 
 
@@ -280,7 +280,8 @@ class _CompleteRecords(io.RawIOBase):
 
 
 def _complete_bytes(file: io.RawIOBase) -> int:
-    """End of the last complete record before the footer; the file's length if footer and closing magic are present."""
+    """Return the end of the last complete record before the footer, or the file's length if footer and closing magic
+    are present."""
     size = file.seek(0, os.SEEK_END)
     offset = len(MCAP0_MAGIC)
     while offset + _RECORD_HEADER.size <= size:

@@ -30,10 +30,10 @@ class Sink(Protocol):
 
     @property
     def first_unlogged(self) -> int | None:
-        """Number of the first record not on disk; None if the log needs no records retained."""
+        """Number of the first record not on disk; None if no records need to be retained for the log."""
 
     def account(self) -> LogAccount | None:
-        """Return the account of records passed and missing; None without a log."""
+        """Return how many records were passed to the log, and how many are missing from it; None without a log."""
 
     def close(self) -> None:
         """Write everything and close."""
@@ -63,7 +63,7 @@ class NoLog:
 
 
 class LogMissing(Exception):
-    """Missing library of a configured log; the message gives the remedy."""
+    """Raised if the library for a configured log is missing; the message gives the remedy."""
 
 
 def open_log(

@@ -25,7 +25,7 @@ def next_file(folder: Path, earlier_names: Iterable[str] = ()) -> Path:
 
 
 class StagedFile:
-    """File with staged writes until `put`; a partial write on a full disk is undone.
+    """File whose writes are staged until `put`; a partial write on a full disk is undone.
 
     The file therefore always ends after a complete chunk.
     """
@@ -42,7 +42,7 @@ class StagedFile:
         return len(data)
 
     def tell(self) -> int:
-        """Position of the next byte."""
+        """Return the position of the next byte."""
         return self._n_written + len(self._staged_data)
 
     def flush(self) -> None:
@@ -55,7 +55,7 @@ class StagedFile:
 
     @property
     def written_bytes(self) -> int:
-        """Bytes in the file."""
+        """Number of bytes in the file."""
         return self._n_written
 
     def put(self) -> None:

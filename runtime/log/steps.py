@@ -1,8 +1,9 @@
-"""The step record as a rig-specific protobuf message: every field exactly, signals by name, SI values next to counts.
+"""The step record as a rig-specific protobuf message: every field exactly, signals by name, and SI values next to
+counts.
 
 All messages of a rig have the same length (`RowLayout`): every field is present and of fixed width, so that numpy
-encodes thousands at once. Any protobuf reader can decode them.  An enum's varint has two bytes here, the second usually
-0, which is valid and can represent every value of a byte.
+encodes thousands at once. Any protobuf reader can decode them.  An enum's varint always has two bytes here, of which
+the second is usually 0; this is valid and can represent every value of a byte.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Column(NamedTuple):
 
     field: Field
     column: str
-    """Unique within the message; values of an enum must be below 256."""
+    """Name of the column, unique within the message; values of an enum must be below 256."""
 
 
 class Group(NamedTuple):
@@ -49,7 +50,7 @@ class Group(NamedTuple):
 
 
 class RowLayout:
-    """Layout of messages of one type, each of ``size`` bytes; ``row[column]`` of the structured array is a value."""
+    """Layout of messages of one type, each of ``size`` bytes; ``row[column]`` of the structured array is one value."""
 
     def __init__(self, parts: Sequence[Column | Group]) -> None:
         entries: list[tuple[str, str, tuple[int, ...]] | tuple[str, str]] = []
@@ -106,7 +107,7 @@ class RowLayout:
         return values
 
     def rows(self, messages: bytes) -> npt.NDArray[np.void]:
-        """View concatenated encoded messages; raises ValueError for another layout."""
+        """Return concatenated encoded messages as a view of rows; raises ValueError if their layout differs."""
         rows = np.frombuffer(messages, self.dtype)
         for name, content in self._constants.items():
             if not (rows[name] == np.frombuffer(content, np.uint8)).all():
@@ -172,9 +173,10 @@ class _StepField(NamedTuple):
 
 
 class StepMessages:
-    """Encodes and decodes the step records of one rig; ``behaviour``: whether its policies are stochastic.
+    """Encoder and decoder of one rig's step records.
 
-    ``inputs``: names of the policy inputs, if they are not the observation.
+    ``behaviour``: whether its policies are stochastic; ``inputs``: names of the policy inputs, if they differ from the
+    observation.
     """
 
     def __init__(self, rig: Rig, *, behaviour: bool = False, inputs: Sequence[str] = ()) -> None:
@@ -224,7 +226,7 @@ class StepMessages:
         return rows.tobytes()
 
     def decode(self, messages: bytes) -> Records:
-        """Invert `encode`, bit for bit; raises ValueError for messages of another layout."""
+        """Decode messages, inverting `encode` bit for bit; raises ValueError if their layout differs."""
         rows = self._rows.rows(messages)
         records = np.zeros(len(rows), self._layout.dtype)
         for part, column in self._parts:

@@ -79,7 +79,7 @@ class File(NamedTuple):
 
 
 def varint(value: int) -> bytes:
-    """Encode a number of at least 0 in seven bits per byte, the lowest bits first."""
+    """Encode a non-negative integer with seven bits per byte, lowest bits first."""
     encoded = bytearray()
     while value >= CONTINUATION_BIT:
         encoded.append(value & 0x7F | CONTINUATION_BIT)
@@ -106,7 +106,8 @@ def _number(number: int, value: int) -> bytes:
 
 
 def encode(message: Message, values: Sequence[float | str | bytes]) -> bytes:
-    """Encode one message, ``values`` in the order of its fields: numbers, text, or the bytes of an inner message."""
+    """Encode one message; ``values`` are in the order of its fields: numbers, text, or the bytes of an inner
+    message."""
     encoded = b""
     for field, value in zip(message.fields, values, strict=True):
         if field.type in ("string", "message"):

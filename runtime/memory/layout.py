@@ -1,8 +1,8 @@
 """Row layout of the memory: one transition as 32-bit words.
 
 Row: observation (n_obs) | action (n_act) | next observation (n_obs) | reward | exploration | behaviour | episode | step
-| meta word.  All are float32 except the last three.  Behaviour, only if the policy is stochastic: mean, standard
-deviation and the action drawn from them (n_act each), normalised, before any clipping.
+| meta word.  All are float32 except the last three.  Behaviour is present only if the policy is stochastic: mean,
+standard deviation and the action drawn from them (n_act each), normalised, before any clipping.
 
 Exploration is float32 because it is a retention key, and float16 would cause ties.  The meta word holds
 
@@ -11,8 +11,8 @@ Exploration is float32 because it is a retention key, and float16 would cause ti
 * bits 16-31: policy id modulo 65536.
 
 Wrap-around: a late TD error is applied to the wrong experience only if its slot was rewritten an exact multiple of 2048
-times in between, which is too rare to justify a second meta word.  A stored policy id stands for the nearest matching
-id in use; the log contains the full id.
+times in between, which is too rare to justify a second meta word.  A stored policy id refers to the nearest matching id
+in use; the log contains the full id.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Layout(msgspec.Struct, frozen=True):
 
     @property
     def n_behaviour(self) -> int:
-        """Words of the behaviour: mean, standard deviation and draw of each action, or none."""
+        """Words of the behaviour (mean, standard deviation and draw for each action); 0 without one."""
         return 3 * self.n_act * self.behaviour
 
     @property
@@ -148,22 +148,22 @@ class Rows:
 
 
 class Batch(Rows):
-    """Buffer for ``size`` transitions; filled by :meth:`Storage.gather` without copies, and overwritten by the next
-    call."""
+    """Buffer for ``size`` transitions, which :meth:`Storage.gather` fills without intermediate copies; the next call
+    overwrites it."""
 
     def __init__(self, layout: Layout, size: int) -> None:
         super().__init__(layout, np.zeros((size, layout.width), np.uint32))
 
     def terminated(self) -> NDArray[np.bool_]:
-        """Mask of transitions that end in a terminal state, (size,)."""
+        """Return a mask (size,) of the transitions that end in a terminal state."""
         terminated: NDArray[np.bool_] = (self.meta & _TERMINATED).astype(np.bool_)
         return terminated
 
     def intervened(self) -> NDArray[np.bool_]:
-        """Mask of transitions in which the shield acted, (size,)."""
+        """Return a mask (size,) of the transitions in which the shield acted."""
         intervened: NDArray[np.bool_] = (self.meta & _INTERVENED).astype(np.bool_)
         return intervened
 
     def generation(self) -> Words:
-        """Generation of each slot when it was gathered, (size,); returned with the TD error."""
+        """Return the generation (size,) that each slot had when it was gathered, to send back with the TD error."""
         return (self.meta >> np.uint32(GENERATION_SHIFT)) & np.uint32(GENERATION_MASK)

@@ -14,7 +14,7 @@ from onrig.runtime.memory.layout import Floats, Slots, Words
 
 
 class Field(NamedTuple):
-    """Words of a row, and the offset of a minibatch's matrix (batch, columns) in a record."""
+    """Field of a record: the words that it takes from a row, and the offset of its matrix (batch, columns)."""
 
     column: int
     columns: int
@@ -24,7 +24,7 @@ class Field(NamedTuple):
 
 
 class _RecordsStruct(ctypes.Structure):
-    """``records`` of ``hw/native/minibatch.c``."""
+    """The struct ``records`` of ``hw/native/minibatch.c``."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("trials", "capacity", "width", "record", "fields")),
@@ -34,7 +34,7 @@ class _RecordsStruct(ctypes.Structure):
 
 @cache
 def _load_function() -> Any:
-    """Return the library's function, which releases the GIL, or None."""
+    """Return the library's function, which releases the GIL, or None if the library is not available."""
     shared_library = library()
     if shared_library is None:
         return None
@@ -47,12 +47,15 @@ def _load_function() -> Any:
 class Records:
     """Rows of S trials and the fields that make up a record.
 
-    ``rows`` (S, capacity, width) uint32 (pass a float32 array as its ``view``), C-contiguous, held by reference, not
-    copied; the memory of a rig is ``storage.words[None]``.
+    ``rows``: (S, capacity, width) uint32 (for a float32 array, pass its ``view``), C-contiguous, held by reference
+    rather than copied.  For a rig's memory, pass ``storage.words[None]``.
     """
 
     def __init__(self, rows: Words, fields: Sequence[Field], record: int) -> None:
-        """``record``: floats per record; raises ValueError if a field lies outside a row or a record."""
+        """``record``: floats per record.
+
+        Raises ValueError if ``rows`` have the wrong shape or type, or if a field lies outside a row or a record.
+        """
         if rows.ndim != 3 or rows.dtype != np.uint32 or not rows.flags.c_contiguous:
             raise ValueError(
                 f"rows of shape {rows.shape} and type {rows.dtype}, expected contiguous (S, n, width) uint32"

@@ -1,4 +1,4 @@
-"""Section ``selection`` of a run: experiences to keep and to replay."""
+"""Section ``selection`` of a run: which experiences to keep and to replay."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onrig.runtime.memory.layout import Layout
 from onrig.runtime.memory.strategy import capacity_within, parse_strategy
 
 DEFAULT_CAPACITY: Final = 10_000
-"""Default of de Bruin et al. 2018, §4."""
+"""Default capacity, from de Bruin et al. 2018, §4."""
 MAX_CAPACITY: Final = 0xFFFFFFFF
 """Maximum capacity, because slots are numbered in 32 bits (``onrig.runtime.memory.storage``)."""
 
@@ -28,11 +28,11 @@ class Synthetic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     states: Share = 0.0
-    """Fraction of the memory whose states are redrawn; the actions are the policy's, exploration included."""
+    """Fraction of the memory whose states are redrawn; the actions are the policy's, including exploration."""
     actions: Share = 0.0
     """Fraction of the memory whose actions are redrawn."""
     refresh: Share = 1.0
-    """Probability that a synthetic experience is overwritten when its slot is due; otherwise it remains."""
+    """Probability that a synthetic experience is overwritten when its slot is due; otherwise it is kept."""
 
 
 class Weighted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,7 +51,7 @@ class SeedFrom(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Maximum number of experiences (default: as many as the memory holds; for FULL, all). The configuration in a run
     folder holds the actual number."""
     sha256: str | msgspec.UnsetType = msgspec.UNSET
-    """Checksum of the experiences; experiences with another checksum are refused. The configuration in a run folder
+    """Checksum of the experiences; experiences with a different checksum are refused. The configuration in a run folder
     always has it."""
 
 
@@ -69,21 +69,21 @@ class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     divided by the rate)."""
     synthetic: Synthetic | None = None
     intervened: Literal["keep", "drop"] | Weighted = "keep"
-    """Experiences in which the shield acted: kept, excluded from the memory, or kept with this weight in the critic's
-    loss.  Their action is the executed one in any case."""
+    """What to do with experiences in which the shield acted: keep them, exclude them from the memory, or keep them with
+    this weight in the critic's loss.  In any case their action is the one that was executed."""
     seed_from: str | SeedFrom | msgspec.UnsetType = msgspec.UNSET
     """Run, or its export as Parquet or Minari, whose experiences fill the memory at the start (docs/data.md)."""
 
     @property
     def seeds(self) -> SeedFrom | None:
-        """``seed_from`` in full; None for a memory that begins empty."""
+        """``seed_from`` in its full form; None if the memory starts empty."""
         if self.seed_from is msgspec.UNSET:
             return None
         return SeedFrom(self.seed_from) if isinstance(self.seed_from, str) else self.seed_from
 
     @property
     def reserved(self) -> int:
-        """Experiences of an earlier run that are never overwritten; 0 while their number is unknown."""
+        """Number of experiences of an earlier run that are never overwritten; 0 while it is unknown."""
         seeds = self.seeds
         if seeds is None or seeds.most is msgspec.UNSET or not parse_strategy(self.strategy).keeps_seeds:
             return 0
@@ -97,7 +97,7 @@ def machine_bytes() -> float:
 
 
 def selection_findings(selection: Selection, layout: Layout, *, run_length: int) -> Iterator[Finding]:
-    """List (path, message) for each inconsistent value; ``run_length`` in experiences."""
+    """Yield (path, message) for each inconsistent value; ``run_length`` is in experiences."""
     for name, message in _findings(selection, layout, run_length):
         yield ("selection", name), f"{message} at selection.{name}"
 
@@ -105,7 +105,7 @@ def selection_findings(selection: Selection, layout: Layout, *, run_length: int)
 def capacity_for(selection: Selection, layout: Layout, *, run_length: int) -> int:
     """Return the capacity in experiences; by default FULL holds its seeds and the entire run of ``run_length``.
 
-    Raises ValueError if the configured bytes hold none.
+    Raises ValueError if the configured bytes cannot hold a single experience.
     """
     if selection.capacity is not None:
         return selection.capacity

@@ -1,8 +1,8 @@
-"""Storage of experiences: one matrix of fixed size, for any capacity, written row by row.
+"""Storage of experiences: a single matrix of fixed size, for any capacity, written row by row.
 
 Writing or gathering a row accesses one contiguous stretch of memory, which makes both fast; columns are views.  Every
-write has a *number* (1, 2, ...), so that a mirror with the first k writes can request the changes since and apply them
-bit for bit.
+write has a *number* (1, 2, ...), so that a mirror that has the first k writes can request all changes since then and
+apply them bit for bit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from onrig.runtime.memory.layout import (
 )
 
 N_RECENT_WRITES: Final = 4096
-"""Number of latest writes for which ``changed_since`` need not scan all slots (non-cyclic storage only)."""
+"""Number of latest writes that ``changed_since`` finds without scanning all slots (non-cyclic storage only)."""
 NUMBER_BYTES: Final = 8
 """Bytes per row of non-cyclic storage for the number of its last write."""
 STAMP_WORDS: Final = 3
@@ -57,18 +57,18 @@ class _LastWrites:
 
     def add_all(self, slots: Slots, numbers: NDArray[np.int64]) -> None:
         """Record writes with increasing numbers; some numbers may be missing."""
-        # The maximum is the last write; a catch-up leaves gaps in the ring, which only contain slots that have been
-        # rewritten since.
+        # A slot's last write has the largest number.  Missing numbers leave stale entries in ``_recent``, which do no
+        # harm: those writes' slots have been rewritten since.
         np.maximum.at(self.numbers, slots, numbers)
         is_recent = numbers > numbers[-1] - self.recent_size
         self._recent[numbers[is_recent] % self.recent_size] = slots[is_recent]
 
     def scanned_bytes(self, n_known: int, inserted: int) -> int:
-        """As ``Storage.scanned_bytes``, after ``inserted`` writes."""
+        """Do the same as ``Storage.scanned_bytes``, after ``inserted`` writes."""
         return 0 if inserted - n_known <= self.recent_size else self.numbers.nbytes
 
     def changed_since(self, n_known: int, inserted: int, limit: int | None) -> Slots:
-        """As ``Storage.changed_since``, after ``inserted`` writes."""
+        """Do the same as ``Storage.changed_since``, after ``inserted`` writes."""
         if inserted - n_known <= self.recent_size:
             writes = np.arange(n_known + 1, inserted + 1, dtype=np.int64)
             written_slots: Slots = self._recent[writes % self.recent_size]
@@ -77,17 +77,17 @@ class _LastWrites:
         slots = np.flatnonzero(self.numbers > n_known)
         numbers: NDArray[np.int64] = self.numbers[slots]
         if limit is not None and limit < len(slots):
-            # Sorting all of a large buffer for each part of a snapshot would take 100 times as long.
+            # Sorting an entire large buffer for each part of a snapshot would take 100 times as long.
             is_oldest = numbers <= np.partition(numbers, limit - 1)[limit - 1]
             slots, numbers = slots[is_oldest], numbers[is_oldest]
         return slots[np.argsort(numbers)]
 
 
 class Storage(Rows):
-    """``capacity`` transitions in rows of ``layout``, allocated and touched at the start.
+    """Storage for ``capacity`` transitions in rows of ``layout``, allocated and touched at the start.
 
-    ``cyclic``: slots are written round robin (FIFO, FULL), so that the number of a slot's last write follows from the
-    counter at no cost; otherwise it is stored (8 bytes per slot, in addition to ``layout.row_bytes``).
+    ``cyclic``: whether slots are written round robin (FIFO, FULL), so that the number of a slot's last write follows
+    from the counter at no cost; otherwise the number is stored (8 bytes per slot, in addition to ``layout.row_bytes``).
 
     Slots fill from 0 upwards: slots 0 ... ``stored`` - 1 are occupied, whichever keeper is used.
     """
@@ -141,9 +141,9 @@ class Storage(Rows):
     ) -> int:
         """Write one transition into ``slot`` and return the number of the write (1 for the first).
 
-        ``observation``, ``next_observation`` (n_obs,), ``action`` (n_act,), in the rig's order; ``flags`` of
-        :class:`~onrig.runtime.memory.layout.Flag`; ``behaviour`` (n_behaviour,).  The slot must come from the
-        keeper; cyclic storage does not check it.
+        ``observation`` and ``next_observation``: (n_obs,), ``action``: (n_act,), in the rig's order; ``flags``:
+        combination of :class:`~onrig.runtime.memory.layout.Flag`; ``behaviour``: (n_behaviour,).  The slot must be the
+        one that the keeper returned; cyclic storage does not check this.
         """
         self.observation[slot] = observation
         self.action[slot] = action
@@ -176,7 +176,7 @@ class Storage(Rows):
         return out
 
     def generation(self, slots: Slots) -> Words:
-        """Return the generations of ``slots``: the number of writes of each, modulo 2048."""
+        """Return the generations of ``slots``: how often each has been written, modulo 2048."""
         return (self.meta[slots] >> np.uint32(GENERATION_SHIFT)) & np.uint32(GENERATION_MASK)
 
     def is_current(self, slots: Slots, generations: NDArray[np.integer]) -> NDArray[np.bool_]:
@@ -186,7 +186,7 @@ class Storage(Rows):
         return is_current
 
     def number(self, slots: Slots) -> NDArray[np.int64]:
-        """Return the number of the last write of each slot; 0 for one never written."""
+        """Return the number of each slot's last write; 0 if it was never written."""
         if self._last_writes is None:
             return np.maximum(self.inserted - (self.inserted - 1 - slots) % self.capacity, 0)
         numbers: NDArray[np.int64] = self._last_writes.numbers.take(slots)
@@ -199,10 +199,11 @@ class Storage(Rows):
     def changed_since(self, n_known: int, limit: int | None = None) -> Slots:
         """Return the slots written after the first ``n_known`` writes, each once, in the order of their last write.
 
-        ``changed_since(0)`` is the entire buffer from the oldest to the newest experience; ``limit`` returns only the
-        oldest slots (the next call continues from the number of the last one's write).  Cost: proportional to the
-        number of changes; beyond the last 4096 writes of a non-cyclic storage, a few passes over all slots.  Raises
-        ValueError if ``n_known`` exceeds the writes so far, in which case the mirror belongs to another buffer.
+        ``changed_since(0)`` returns the entire buffer, from the oldest to the newest experience.  ``limit`` restricts
+        the result to the oldest of these slots; the next call continues from the number of the last one's write.  The
+        cost is proportional to the number of changes, or a few passes over all slots if they go back further than the
+        last 4096 writes of a non-cyclic storage.  Raises ValueError if ``n_known`` exceeds the number of writes so far,
+        in which case the mirror belongs to a different buffer.
         """
         if not 0 <= n_known <= self.inserted:
             raise ValueError(f"the mirror has {n_known} writes, but the storage only {self.inserted}")
@@ -215,7 +216,8 @@ class Storage(Rows):
     def rows(self, slots: Slots) -> Words:
         """Export ``slots`` for :meth:`write_rows`, bit for bit: (len(slots), 3 + width) uint32, self-describing.
 
-        Columns: slot, number (low and high word), then the row.  They are transmitted little-endian (``"<u4"``).
+        The columns are the slot, the number (low and high word), and the row.  They are transmitted as little-endian
+        words (``"<u4"``).
         """
         rows: Words = np.empty((len(slots), STAMP_WORDS + self._width), np.uint32)
         numbers = self.number(slots)
@@ -226,7 +228,7 @@ class Storage(Rows):
         return rows
 
     def write_rows(self, rows: Words) -> Slots:
-        """Apply exported rows in order, as a mirror or on restore; return their slots.
+        """Apply exported rows in order, to a mirror or when restoring; return their slots.
 
         Raises ValueError, before anything is written, if the rows do not fit this storage or do not continue the writes
         applied so far (numbers must increase).
@@ -254,7 +256,7 @@ class Storage(Rows):
         return slots
 
     def digest(self) -> bytes:
-        """Hash of the content (16 bytes, BLAKE2b): equal on a mirror that has applied the same writes."""
+        """Return a hash of the content (16 bytes, BLAKE2b), equal on a mirror that has applied the same writes."""
         h = hashlib.blake2b(digest_size=16)
         layout = self.layout
         shape = (self.capacity, layout.n_obs, layout.n_act, layout.n_behaviour, self.inserted)
@@ -266,9 +268,9 @@ class Storage(Rows):
 
 
 def max_transitions(budget_bytes: int, layout: Layout, overhead_bytes: float = 0.0) -> int:
-    """Return the number of transitions that fit into ``budget_bytes``, each with ``overhead_bytes`` beyond its row.
+    """Return how many transitions, each with ``overhead_bytes`` in addition to its row, fit into ``budget_bytes``.
 
-    Raises ValueError if none fits.
+    Raises ValueError if not even one fits.
     """
     bytes_per_transition = layout.row_bytes + overhead_bytes
     capacity = int(budget_bytes // bytes_per_transition)

@@ -1,4 +1,6 @@
-"""Strategies, ``RETENTION[SAMPLING]`` as in ``Expl(1.0)[PER]`` of de Bruin et al. 2018: notation, keepers, memory use.
+"""Strategies, written ``RETENTION[SAMPLING]`` as in de Bruin et al. 2018, such as ``Expl(1.0)[PER]``: notation,
+keepers, memory use.
+
 Both parts are registered under their names in the notation (``onrig.runtime.registry``).
 """
 
@@ -24,8 +26,8 @@ from onrig.runtime.memory.storage import N_RECENT_WRITES, NUMBER_BYTES, max_tran
 class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Description of a sampler of minibatches; a subclass adds its options as fields.
 
-    It is registered under its name in the notation (``onrig.runtime.registry``).  The learner draws; a rig only reads
-    the notation.
+    It is registered under its name in the notation (``onrig.runtime.registry``).  Only the learner draws; a rig
+    merely reads the notation.
     """
 
     home: ClassVar[str]
@@ -37,7 +39,7 @@ class Sampling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     corrections: ClassVar[tuple[str, ...]] = ()
     """Suffixes allowed after a plus sign: IS, FIS (importance sampling, full importance sampling; §3.3.2, §7.2)."""
     parameter: ClassVar[Parameter | None] = None
-    """Number in parentheses after its name; None if it takes none."""
+    """The number in parentheses after its name; None if it takes none."""
     required_signals: ClassVar[frozenset[Signal]] = frozenset()
     """Signals required of the learner's algorithm in addition to the TD error."""
     bytes_per_slot: ClassVar[float] = 0.0
@@ -59,7 +61,7 @@ def keeper_class(name: str) -> type[Keeper]:
 
 
 def sampling_class(name: str) -> type[Sampling]:
-    """Return the description of a sampling by its name without number and correction; raises KeyError if unknown."""
+    """Return a sampling's description, given its name without number or correction; raises KeyError if unknown."""
     sampling: type[Sampling] = registry.load(registry.SAMPLERS, name)
     return sampling
 
@@ -80,7 +82,7 @@ class SamplingParts(NamedTuple):
 
     @property
     def nested(self) -> Iterator[SamplingParts]:
-        """This sampling, and those that it contains."""
+        """This sampling, and all samplings nested in it."""
         yield self
         if self.contained:
             yield from parse_sampling(self.contained).nested
@@ -98,7 +100,7 @@ class SamplingParts(NamedTuple):
 
 
 def sampling_names() -> tuple[str, ...]:
-    """Return all samplings in the notation; those that take a number have an example of it."""
+    """Return all samplings in the notation, with an example of a number for those that take one."""
     samplings: dict[str, type[Sampling]] = registry.load_available(registry.SAMPLERS)
     return tuple(
         str(
@@ -139,7 +141,7 @@ class Strategy(msgspec.Struct, frozen=True):
 
     @property
     def keeper(self) -> type[Keeper]:
-        """Return the class of the keeper; raises ValueError if the retention is unknown."""
+        """Class of the keeper; raises ValueError if the retention is unknown."""
         is_known = self.retention in registry.names(registry.RETENTIONS)
         keeper = keeper_class(self.retention) if is_known else None
         if keeper is None or (keeper.parameter is None) != (self.alpha is None):
@@ -207,7 +209,7 @@ def build_keeper(
 ) -> Keeper:
     """Build the keeper of ``strategy``; it takes over ``rng`` (PCG64), which must not be used elsewhere.
 
-    With a ``write_probability`` below 1 experiences are dropped at random before they are offered (§6.4, [DE]).  The
+    If ``write_probability`` is below 1, experiences are dropped at random before they are offered (§6.4, [DE]).  The
     first ``reserved`` experiences are neither dropped nor overwritten.  Raises ValueError if the retention is unknown,
     or the probability lies outside (0, 1].
     """
@@ -225,7 +227,10 @@ def overhead_bytes(strategy: Strategy) -> float:
 
 
 def fixed_bytes(strategy: Strategy, *, is_thinned: bool = False) -> int:
-    """Return the maximum bytes of a memory for any capacity; ``is_thinned``: experiences are dropped at random."""
+    """Return the maximum bytes that a memory needs whatever its capacity.
+
+    ``is_thinned``: whether experiences are dropped at random.
+    """
     keeper = strategy.keeper
     recent_bytes = 0 if keeper.cyclic and not strategy.keeps_seeds else NUMBER_BYTES * N_RECENT_WRITES
     return keeper.fixed_bytes + recent_bytes + (UNIFORMS_BYTES if is_thinned else 0)

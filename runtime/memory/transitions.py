@@ -1,7 +1,7 @@
-"""Transitions from pairs of consecutive step records, never across a gap; some may be replaced by synthetic ones.
+"""Transitions from pairs of consecutive step records, never across a gap; some may be replaced with synthetic ones.
 
 The record of tick k holds s_k, the applied action ū_k and r(s_{k+1}, ū_k); the next record holds s_{k+1}.
-Transitions are in normalised units: observation and action on [-1, 1].
+Transitions are in normalised units: the ranges of observations and actions map to [-1, 1].
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from onrig.runtime.record import Flag as RecordFlag
 from onrig.runtime.record import Kind, Rule
 
 DEVIATION_TOLERANCE: Final = 0.05
-"""Difference between an applied and a chosen normalised action above which a transition ``DEVIATES``: more than the
-effect of rounding to counts, less than that of a command delayed by a noticeable part of the period."""
+"""Difference between the applied and the chosen normalised action above which a transition ``DEVIATES``.  It is larger
+than the effect of rounding to counts, and smaller than that of a command delayed by a noticeable part of the period."""
 
 
 class Transitions(NamedTuple):
@@ -35,16 +35,16 @@ class Transitions(NamedTuple):
     exploration: NDArray[np.float32]
     episode: NDArray[np.uint32]
     step: NDArray[np.uint32]
-    """Index of the transition within its episode, from 0: ticks since the episode's first record received."""
+    """Index of the transition within its episode, from 0: ticks since the first record received of the episode."""
     behaviour: NDArray[np.float32]
-    """(n, n_behaviour): mean, standard deviation and drawn action of a stochastic policy; no columns without one."""
+    """(n, n_behaviour): mean, standard deviation and drawn action of a stochastic policy; otherwise no columns."""
 
     def select(self, mask: NDArray[np.bool_]) -> Transitions:
         """Return the selected transitions, in order."""
         return Transitions._make(column[mask] for column in self)
 
     def finite(self) -> NDArray[np.bool_]:
-        """Return a mask (n,) of transitions whose numbers are all finite."""
+        """Return a mask (n,) of the transitions whose numbers are all finite."""
         return (
             np.isfinite(self.observation).all(axis=1)
             & np.isfinite(self.action).all(axis=1)
@@ -61,13 +61,13 @@ class ResynthesisedBatch(NamedTuple):
     transitions: Transitions
     """The transitions, some of them replaced by synthetic ones (``Flag.SYNTHETIC``)."""
     may_overwrite: NDArray[np.bool_]
-    """(n,): whether a transition always overwrites its slot. If not, a synthetic experience in the slot remains, and a
-    measured one is replaced by the measured transition.
+    """(n,): whether each transition overwrites its slot in any case.  If not, a synthetic experience in the slot is
+    kept, and a measured one is overwritten with the measured transition.
     """
 
 
 class Resynthesiser(Protocol):
-    """Replaces some transitions by synthetic ones, independently of the batch (``onrig.sim.synthetic``)."""
+    """Replaces some transitions with synthetic ones, regardless of how they are batched (``onrig.sim.synthetic``)."""
 
     def __call__(self, measured: Transitions) -> ResynthesisedBatch:
         """Return the transitions to offer to the memory, in the same order."""
@@ -82,7 +82,7 @@ def behaviour_values(records: NDArray[np.void]) -> NDArray[np.float32]:
 
 
 def shares_episode(first: NDArray[np.void], second: NDArray[np.void]) -> NDArray[np.bool_]:
-    """Return a mask (n,) of pairs of successive records in the same episode, which continues after the first record."""
+    """Return a mask (n,) of the pairs of successive records between which the same episode continues."""
     has_successor = first["flags"] & RecordFlag.NO_ACTION == 0
     in_episode: NDArray[np.bool_] = (
         (first["episode"] == second["episode"]) & (first["kind"] == second["kind"]) & has_successor
@@ -91,7 +91,7 @@ def shares_episode(first: NDArray[np.void], second: NDArray[np.void]) -> NDArray
 
 
 def is_consecutive(first: NDArray[np.void], second: NDArray[np.void]) -> NDArray[np.bool_]:
-    """Return a mask (n,) of pairs of records that form a transition, because no frame is missing between them."""
+    """Return a mask (n,) of the pairs that form a transition: the first record is valid, and no frame is missing."""
     is_valid = first["flags"] & RecordFlag.INVALID == 0
     mask: NDArray[np.bool_] = is_valid & (second["tick"] == first["tick"] + 1) & (second["frame"] == first["frame"] + 1)
     return mask
@@ -112,7 +112,7 @@ class TransitionBuilder:
         self.episode_start = (-1, -1, 0)
         """Episode and kind of the last record, and the tick of their first record received."""
         self.gaps = 0
-        """Number of pairs within an episode that give no transition because records between them were lost."""
+        """Number of pairs within an episode that give no transition, because records are missing or values invalid."""
 
     def add(self, records: NDArray[np.void]) -> Transitions:
         """Process the next records of the ring (dtype ``RecordLayout.dtype``); return the transitions they complete."""
@@ -134,8 +134,8 @@ class TransitionBuilder:
         return transitions.select(is_finite)
 
     def _build(self, first: NDArray[np.void], second: NDArray[np.void], steps: NDArray[np.int64]) -> Transitions:
-        """Build transitions from n pairs of consecutive records; ``steps``: ticks of the first ones in their
-        episode."""
+        """Build transitions from n pairs of consecutive records; ``steps``: step number of each pair's first record
+        within its episode."""
         input_field = "input" if "input" in (first.dtype.names or ()) else "observation"
         second_flags = second["flags"]
         action = self._actions.normalise(first["applied"])
@@ -164,7 +164,7 @@ class TransitionBuilder:
         )
 
     def _step_numbers(self, records: NDArray[np.void]) -> NDArray[np.int64]:
-        """Return the ticks of each record since the first one of its episode."""
+        """Return the number of ticks between each record and the first one of its episode."""
         ticks: NDArray[np.int64] = records["tick"].astype(np.int64)
         if not len(ticks):
             return ticks

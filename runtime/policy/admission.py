@@ -1,8 +1,9 @@
 """Admission of a policy: all conditions that it must meet before it reaches the loop (docs/architecture.md).
 
-The steps, cheapest and safest first: size in bytes; format (``onnx_wire``); operators; contract equal to the rig's;
-shapes and costs (``graph``); then, built by onnxruntime, finite outputs within the actuators' limits at every probe
-state, and latency within the budget.  onnxruntime only receives models that passed the earlier steps.
+The checks, cheapest and safest first, are: size in bytes; format (``onnx_wire``); operators; a contract that matches
+the rig's; shapes and costs (``graph``); then, once onnxruntime has built the model, finite outputs within the
+actuators' limits at every probe state, and a latency within the budget.  onnxruntime only receives models that passed
+the earlier checks.
 """
 
 from __future__ import annotations
@@ -33,20 +34,21 @@ from onrig.runtime.policy.session import PolicySession
 WARM_UP_RUNS: Final = 20
 LATENCY_RUNS: Final = 100
 ABORT_FACTOR: Final = 20.0
-"""Multiple of the latency budget above which the first run fails at once, so that slow models cannot block."""
+"""Multiple of the latency budget; a model that exceeds it in each of its first three runs is refused at once, so that a
+slow model cannot block the admission."""
 
 
 Evaluator = Literal["auto", "onnxruntime"]
 
 
 class AdmissionLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits on a policy.  ``latency_is_advisory``: excess latency only causes a warning (lockstep must not depend on
-    wall time)."""
+    """Limits on a policy.  ``latency_is_advisory``: excess latency only causes a warning, because lockstep must not
+    depend on wall-clock time."""
 
     max_bytes: int = 4 << 20
     max_parameters: int = 1_000_000
     max_operations: int = 4_000_000
-    """Maximum number of multiply-adds, or comparable operations, per run."""
+    """Maximum number of multiply-adds or comparable operations per run."""
     latency_budget_us: float = 200.0
     latency_is_advisory: bool = False
     evaluator: Evaluator = "auto"
@@ -54,7 +56,7 @@ class AdmissionLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Admitted(NamedTuple):
-    """Admitted policy, with the latencies of a run on this machine."""
+    """An admitted policy, with its latencies on this machine."""
 
     contract: PolicyContract
     latency_p50_us: float
@@ -80,12 +82,12 @@ def admit(
     limits: AdmissionLimits | None = None,
     clock_ns: Callable[[], int] = time.perf_counter_ns,
 ) -> Admitted | Refused:
-    """Check the bytes of a policy against the contract ``required`` by a rig.
+    """Check a policy's bytes against the contract that a rig requires.
 
-    ``probes`` are observations in SI units, float32 (k, n), from ``probe_states`` and from the rig's memory;
-    non-finite rows are ignored.  The median latency decides, because the scheduler hardly affects it; a p99 beyond the
-    budget gives a warning.  Raises ValueError if the probes have the wrong width, but never because of the content of
-    ``model``.
+    ``probes`` are observations in SI units, float32 (k, n), from ``probe_states`` and from the rig's memory; rows with
+    non-finite values are ignored.  The median latency decides, because the scheduler hardly affects it; a 99th
+    percentile beyond the budget only causes a warning.  Raises ValueError if the probes have the wrong width, but never
+    because of the content of ``model``.
     """
     limits = limits or AdmissionLimits()
     if probes.ndim != 2 or probes.shape[1] != len(required.observations):
@@ -140,8 +142,8 @@ def _check(
 
 
 def _read_contract(model: OnnxModel, required: PolicyContract) -> tuple[PolicyContract, list[str]]:
-    """Read the contract in the metadata and compare it with the required one; return it with warnings, or raise
-    ModelRefused."""
+    """Read the contract from the metadata and compare it with the required one; return it and a list of warnings, or
+    raise ModelRefused."""
     text = model.metadata.get(METADATA_KEY)
     if text is None:
         raise ModelRefused("contract", f"no metadata under the key {METADATA_KEY!r}")
@@ -166,7 +168,7 @@ def _read_contract(model: OnnxModel, required: PolicyContract) -> tuple[PolicyCo
 
 
 def _time_runs(session: PolicySession, n_runs: int, clock_ns: Callable[[], int]) -> list[float]:
-    """Return the durations of ``n_runs`` single runs in microseconds."""
+    """Return the durations of ``n_runs`` single runs, in microseconds."""
     durations_us: list[float] = []
     for _ in range(n_runs):
         start_ns = clock_ns()

@@ -1,4 +1,4 @@
-"""Node of a graph with its input values; the accessors used by the shape rules reject unsupported inputs."""
+"""Node of a graph together with its input values; the accessors used by the shape rules reject unsupported inputs."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from onrig.runtime.policy.onnx_wire import DOUBLE, DTYPES, FLOAT, INT64, Array, 
 Shape = tuple[int, ...]
 
 MAX_PARTS: Final = 64
-"""Maximum number of inputs or outputs of one node (Concat, Split, Min, Max), and constants in one list of axes or
+"""Maximum number of inputs or outputs of one node (Concat, Split, Min, Max), and of constants in one list of axes or
 indices."""
 FLOATS: Final = frozenset({FLOAT, DOUBLE})
 _TYPE_CODES: Final[Mapping[np.dtype[np.generic], int]] = {dtype: code for code, dtype in DTYPES.items()}
 
 
 class Value(NamedTuple):
-    """ONNX element type and shape of a value in the graph; ``constant`` if it is an initializer."""
+    """ONNX element type and shape of a value in the graph; ``constant`` holds its content if that is known, as for an
+    initializer."""
 
     elem_type: int
     shape: Shape
     constant: Array | None = None
     bound: int = 0
-    """Exclusive upper bound of computed integers, which are not negative; 0 for other values."""
+    """Exclusive upper bound of computed integers, which are never negative; 0 for other values."""
 
 
 class Result(NamedTuple):
-    """Result of a node: element type, shape of each output, number of operations (multiply-adds or comparable)."""
+    """Result of a node: element type, shape of each output, and number of operations (multiply-adds or comparable)."""
 
     elem_type: int
     shapes: tuple[Shape, ...]
@@ -47,14 +48,14 @@ def value_of(array: Array) -> Value:
 
 
 class Call:
-    """One node with its input values; the accessors reject invalid inputs."""
+    """One node with its input values; the accessors raise ModelRefused for invalid inputs."""
 
     def __init__(self, node: Node, inputs: tuple[Value | None, ...]) -> None:
         self.node = node
         self._inputs = inputs
 
     def refusal(self, reason: str) -> ModelRefused:
-        """Build the refusal of a model because of this node."""
+        """Return a refusal of the model that names this node as its cause."""
         return ModelRefused("shapes", f"{self.node.op_type} -> {self.node.outputs[0]!r}: {reason}")
 
     def value(self, index: int) -> Value:
@@ -71,14 +72,15 @@ class Call:
         return self._inputs[index] if index < len(self._inputs) else None
 
     def values(self) -> list[Value]:
-        """Return all inputs, floats of one type."""
+        """Return all inputs, which must be floats of the same type."""
         values = [self.value(i) for i in range(len(self._inputs))]
         if len({v.elem_type for v in values}) != 1:
             raise self.refusal("inputs differ in type")
         return values
 
     def indices(self, index: int, rank: int = 1) -> list[int] | None:
-        """Return the constant integers of an optional input with one dimension, or a scalar if ``rank`` is 0."""
+        """Return the constant integers in an optional input (None if absent), which must have one dimension or, if
+        ``rank`` is 0, may also be a scalar."""
         value = self.optional(index)
         if value is None:
             return None
@@ -98,7 +100,7 @@ class Call:
         return attribute.value
 
     def integers(self, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
-        """Return an attribute with as many integers as its default."""
+        """Return a list attribute, which must have as many integers as its default."""
         attribute = self.node.attributes.get(name)
         if attribute is None:
             return default
@@ -121,13 +123,13 @@ class Call:
         return axis % rank
 
     def axes(self, axes: list[int], rank: int) -> list[int]:
-        """Normalise axes into [0, rank), each at most once."""
+        """Normalise axes into [0, rank); none may occur twice."""
         if len(normalised_axes := [self.axis(a, rank) for a in axes]) != len(set(normalised_axes)):
             raise self.refusal(f"the axes {axes} contain duplicates")
         return normalised_axes
 
     def broadcast(self, *shapes: Shape) -> Shape:
-        """Return the shape to which numpy would broadcast ``shapes``."""
+        """Return the shape to which ``shapes`` broadcast under numpy's rules."""
         rank = max(map(len, shapes))
         shape: list[int] = []
         for dimensions in zip(*((1,) * (rank - len(s)) + s for s in shapes), strict=True):

@@ -1,9 +1,9 @@
-"""Contract in a policy's ONNX metadata, the contract that a rig requires, and the comparison of the two.
+"""The contract in a policy's ONNX metadata, the contract that a rig requires, and the comparison of the two.
 
-A policy is an ONNX graph from ``observation`` (1, n) to ``action`` (1, m), float32, both in SI units and in the rig's
-order: normalisation is part of the graph, so that a policy can be checked and run without knowledge of its training.
+A policy is an ONNX graph from ``observation`` (1, n) to ``action`` (1, m), both float32, in SI units and in the rig's
+order.  Normalisation is part of the graph, so a policy can be checked and run without knowing how it was trained.
 Format 2 adds ports (``Ports``) for policies that are stochastic or recurrent.  The graph remains a pure function:
-random numbers and the hidden state are inputs supplied by the loop.
+random numbers and the hidden state are inputs that the loop supplies.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 from onrig.hw.rig import Observation, Rig
 
 FORMATS: Final = (1, 2)
-"""Supported formats; 1 is for policies that are neither stochastic nor recurrent."""
+"""Supported contract formats; format 1 is for policies that are neither stochastic nor recurrent."""
 METADATA_KEY: Final = "onrig.contract"
 INPUT_NAME: Final = "observation"
 OUTPUT_NAME: Final = "action"
@@ -33,19 +33,20 @@ BEHAVIOURS: Final = (DETERMINISTIC, GAUSSIAN, SQUASHED_GAUSSIAN)
 
 
 class Ports(NamedTuple):
-    """Inputs and outputs of a policy's graph by name, with their widths: float32 tensors of shape (1, width)."""
+    """Widths of the inputs and outputs of a policy's graph, by name; each is a float32 tensor of shape (1, width)."""
 
     inputs: dict[str, int]
     outputs: dict[str, int]
 
 
 def ports_for(n: int, m: int, *, stochastic: bool = False, hidden: int = 0) -> Ports:
-    """Return the ports of a policy with ``n`` observations and ``m`` actions; ``hidden``: width of its state, 0 for
-    none.
+    """Return the ports of a policy with ``n`` observations and ``m`` actions; ``hidden``: width of its hidden state, 0
+    for none.
 
-    A stochastic policy takes ``noise`` (standard normal, truncated at 3) and returns the distribution of its action,
-    per normalised action: ``drawn`` = ``mean`` + ``std`` noise.  ``action`` is ``drawn``, clipped or squashed by a
-    tanh, in SI units.  A recurrent policy takes the state that it returned as ``hidden_out`` one tick earlier.
+    A stochastic policy takes ``noise`` (standard normal, truncated at 3) and also returns the distribution of each
+    normalised action: ``drawn`` = ``mean`` + ``std`` noise.  Its ``action`` is ``drawn``, clipped or squashed by a tanh
+    and converted to SI units.  A recurrent policy takes as ``hidden`` what it returned as ``hidden_out`` one tick
+    earlier.
     """
     inputs, outputs = {INPUT_NAME: n}, {OUTPUT_NAME: m}
     if stochastic:
@@ -74,15 +75,15 @@ class PolicyContract(msgspec.Struct, frozen=True):
     actions: tuple[Signal, ...]
     rate_hz: float
     policy_id: int
-    """Id assigned by the sender, informational; the rig assigns its own id to each admitted policy."""
+    """Id assigned by the sender, for information only; the rig assigns its own id to each admitted policy."""
     parent_run: str
     training_step: int
     delay_periods: float = 1.0
     """Maximum delay between sample and effect for which the policy was trained, in periods."""
     normalisation: str = "baked"
     behaviour: str = DETERMINISTIC
-    """Distribution of the actions, one of ``BEHAVIOURS``: a Gaussian draw is clipped to [-1, 1], a squashed one passes
-    through a tanh."""
+    """Distribution of the actions, one of ``BEHAVIOURS``: a Gaussian draw is clipped to [-1, 1], a squashed Gaussian
+    draw passes through a tanh."""
     format: int = 1
 
     @property
@@ -103,8 +104,8 @@ def contract_for(
 ) -> PolicyContract:
     """Build the contract required of a policy for ``rig`` at ``rate_hz``.
 
-    ``signals`` are its inputs (``RunConfig.signals``), by default the rig's observations.  A rig that requires one
-    stochastic ``behaviour`` also admits the others.
+    ``signals`` are the policy's inputs (``RunConfig.signals``), by default the rig's signals.  A rig that requires one
+    stochastic ``behaviour`` also admits the other.
     """
     inputs = rig.signals if signals is None else signals
     return PolicyContract(
@@ -126,12 +127,13 @@ def encode_contract(contract: PolicyContract) -> str:
 
 
 def decode_contract(text: str | bytes) -> PolicyContract:
-    """Parse a contract; raises ``msgspec.ValidationError`` or ``msgspec.DecodeError`` with the problem."""
+    """Parse a contract; raises ``msgspec.ValidationError`` or ``msgspec.DecodeError``, which describes the problem."""
     return msgspec.json.decode(text, type=PolicyContract)
 
 
 def contract_mismatch(offered: PolicyContract, required: PolicyContract) -> str | None:
-    """Describe the first difference that makes a policy unsuitable for a rig, with both values; None if suitable."""
+    """Return a description, with both values, of the first difference that makes a policy unsuitable for a rig; None if
+    it is suitable."""
     if offered.format not in FORMATS:
         return f"format is {offered.format}; supported: {FORMATS}"
     for field in ("rig", "normalisation"):
@@ -163,20 +165,21 @@ def contract_mismatch(offered: PolicyContract, required: PolicyContract) -> str 
 
 
 Stage = Literal["size", "format", "operators", "contract", "shapes", "finite", "bounds", "ports", "latency", "ids"]
-"""Steps of the admission in order; ``ids``: all policy ids are in use."""
+"""Step that may refuse a policy, in order; ``ids`` means that all policy ids are in use."""
 
 MAX_REASON: Final = 300
 
 
 def sanitise(text: str) -> str:
-    """Sanitise untrusted text for a log line: its first line, printable characters only, at most 300."""
+    """Sanitise untrusted text for a log line: keep its first line, replace unprintable characters by ``?``, and cut it
+    to 300 characters."""
     first = text.strip().split("\n", 1)[0]
     line = "".join(c if c.isprintable() else "?" for c in first[: MAX_REASON + 1])
     return line if len(line) <= MAX_REASON else line[: MAX_REASON - 3] + "..."
 
 
 class ModelRefused(ValueError):
-    """Refusal of a model; ``reason`` is one line with figures, ``stage`` the step that refused it."""
+    """Refusal of a model; ``reason`` is one line with figures, and ``stage`` is the step that refused it."""
 
     def __init__(self, stage: Stage, reason: str) -> None:
         self.stage: Stage = stage

@@ -14,15 +14,16 @@ from onrig.runtime.policy.onnx_wire import FLOAT, OnnxModel, ValueInfo
 from onrig.runtime.policy.operators import check_operator, infer_result
 
 OPSETS: Final = range(13, 27)
-"""Operator sets covered by the shape rules; older ones have axes and bounds in attributes."""
+"""Operator sets that the shape rules cover; older sets have axes and bounds in attributes."""
 MAX_ELEMENTS: Final = 1 << 18
-"""Total number of elements of all values computed in one run: 2 MiB at 8 bytes each."""
+"""Maximum total number of elements in all values computed during one run: 2 MiB at 8 bytes each."""
 MAX_HIDDEN: Final = 4096
 """Maximum width of a hidden state."""
 
 
 class Cost(NamedTuple):
-    """Cost of a graph: parameters (elements of initializers and constants), operations and elements per run."""
+    """Cost of a graph: number of parameters (elements of initializers and constants), and numbers of operations and of
+    computed elements per run."""
 
     parameters: int
     operations: int
@@ -30,7 +31,7 @@ class Cost(NamedTuple):
 
 
 def check_operators(model: OnnxModel) -> None:
-    """Raise ModelRefused (``operators``) unless all operators are allowed and of a supported operator set."""
+    """Raise ModelRefused (``operators``) unless all operators are allowed and their operator set is supported."""
     opset = model.opsets.get("")
     if opset is None or opset not in OPSETS:
         raise ModelRefused("operators", f"operator set {opset}; allowed: {OPSETS.start} to {OPSETS.stop - 1}")
@@ -39,7 +40,8 @@ def check_operators(model: OnnxModel) -> None:
 
 
 def _is_consistent(declared: int | str | None, actual: int) -> bool:
-    """Return whether a declared dimension is consistent; a symbol can only be the batch, which is 1 on a rig."""
+    """Return whether a declared dimension is consistent with the actual one; a symbol can only stand for the batch,
+    which is 1 on a rig."""
     return declared is None or actual == (1 if isinstance(declared, str) else declared)
 
 
@@ -61,7 +63,7 @@ def _check_ports(kind: str, ports: tuple[ValueInfo, ...], widths: Mapping[str, i
 
 
 def hidden_width(model: OnnxModel) -> int:
-    """Return the declared width of the input ``hidden``; 0 without one.  Raises ModelRefused (``shapes``)."""
+    """Return the declared width of the input ``hidden``; 0 without this input.  Raises ModelRefused (``shapes``)."""
     for port in model.inputs:
         if port.name == HIDDEN:
             width = port.shape[1] if port.shape is not None and len(port.shape) == 2 else None
@@ -87,11 +89,11 @@ def _check_declared(info: ValueInfo, value: Value) -> None:
 
 
 def check_graph(model: OnnxModel, ports: Ports, max_parameters: int, max_operations: int) -> Cost:
-    """Infer the shapes of a graph with checked operators; return its cost or raise ModelRefused.
+    """Infer the shapes in a graph that passed ``check_operators``; return its cost, or raise ModelRefused.
 
-    Reasons for a refusal: inputs and outputs other than ``ports``, names defined twice or used before definition,
-    inconsistent shapes and false declarations (``shapes``); costs beyond the limits (``size``); non-finite constants
-    (``finite``).
+    The model is refused for inputs and outputs other than ``ports``, names defined twice or used before their
+    definition, inconsistent shapes and false declarations (``shapes``); for costs beyond the limits (``size``); and for
+    non-finite constants (``finite``).
     """
     _check_ports("input", model.inputs, ports.inputs)
     _check_ports("output", model.outputs, ports.outputs)

@@ -1,8 +1,8 @@
-"""Compilation of a policy's graph to operations of the C library, which evaluate a small network in a tenth of
-onnxruntime's time.
+"""Compilation of a policy's graph into operations of the C library, which evaluates a small network in a tenth of the
+time that onnxruntime takes.
 
-Feed-forward graphs of rows (1, n) are supported: dense layers, elementwise operations, joining and splitting. Other
-graphs are evaluated by onnxruntime, as are all graphs without the library.
+The compiler supports feed-forward graphs whose values are rows (1, n): dense layers, elementwise operations, joining
+and splitting.  onnxruntime evaluates all other graphs, and every graph if the library is missing.
 """
 
 from __future__ import annotations
@@ -22,31 +22,33 @@ from onrig.runtime.policy.onnx_wire import Array, Node, OnnxModel
 _BINARY: Final = ("Add", "Sub", "Mul", "Div", "Min", "Max")
 _UNARY: Final = ("Relu", "Tanh", "Sigmoid", "Exp", "Softsign", "Neg", "Abs", "Sqrt")
 _OPERATIONS: Final = ("DENSE", *_BINARY, "COPY", *_UNARY)
-"""ONNX operators and two additional ones, in the order of ``network.c``."""
+"""Operations of the C library, in the order of ``network.c``: ONNX operators and two additional ones."""
 MAX_FLOATS: Final = 1 << 24
-"""Maximum number of floats for constants and values."""
+"""Maximum number of floats in the array, which holds constants and values."""
 
 
 class Row(NamedTuple):
-    """Position of a row (1, width) in the array."""
+    """Position of a row (1, width) in the network's array."""
 
     offset: int
     width: int
 
 
 class Network(NamedTuple):
-    """A compiled graph over one array of floats: inputs, outputs, constants and intermediate values."""
+    """A compiled graph over one array of floats, which holds inputs, outputs, constants and intermediate values."""
 
     steps: npt.NDArray[np.int32]
-    """(k, 6): operation, offsets of the operands and of the result, widths (``network.c``)."""
+    """Operations (k, 6): operation, offsets of the two operands and of the result, and two widths (``network.c``)."""
     values: npt.NDArray[np.float32]
     inputs: dict[str, Row]
     outputs: dict[str, Row]
-    """Contiguous in ``values``, in the order of ``compile_network``."""
+    """Rows of the outputs; inputs and then outputs are contiguous in ``values``, in the order given to
+    ``compile_network``."""
 
     def bind(self) -> Callable[[], object] | None:
-        """Return the function that computes the outputs; None if the library cannot run the graph. It writes to
-        ``values``, which the caller must keep alive.
+        """Return a function that computes the outputs; None if the library cannot run the graph.
+
+        The function reads and writes ``values`` and reads ``steps``, so the caller must keep this object alive.
         """
         loaded = library()
         if loaded is None:
@@ -59,13 +61,13 @@ class Network(NamedTuple):
 
 
 class _Unsupported(Exception):
-    """Graph not supported by the library."""
+    """Raised for a graph that the library does not support."""
 
 
 def compile_network(model: OnnxModel, inputs: Sequence[str], outputs: Sequence[str]) -> Network | None:
-    """Compile an admissible graph; None if the library does not support it.
+    """Compile a graph that passed the static checks; return None if the library does not support it.
 
-    ``inputs`` and ``outputs`` are the names of possible ports, in the order of the array.
+    ``inputs`` and ``outputs``: names of all possible ports, in the order in which the array holds them.
     """
     try:
         return _Compiler(model).network(inputs, outputs)
@@ -113,7 +115,7 @@ class _Compiler:
         return row
 
     def _row_of(self, name: str, width: int | None = None) -> Row:
-        """Return the row of a value; a constant gets a new row per use, broadcast to ``width``."""
+        """Return the row of a value; a constant gets a new row each time it is used, broadcast to ``width``."""
         row = self._rows.get(name) or self._add_constant(_broadcast(self._constants.get(name), width))
         if width is not None and row.width != width:
             raise _Unsupported
@@ -176,7 +178,7 @@ class _Compiler:
         return out
 
     def _add_binary(self, kind: str, names: Sequence[str]) -> Row:
-        """Combine the first operand with each of the others; a Clip is a Max, then a Min."""
+        """Combine the first operand with each of the others in turn; a Clip becomes a Max followed by a Min."""
         steps = [kind] * (len(names) - 1) if kind != "Clip" else ["Max", "Min"][: len(names) - 1]
         widths = [self._rows[name].width for name in names if name in self._rows]
         if not widths:
@@ -198,7 +200,7 @@ def _width(shape: tuple[int | str | None, ...] | None) -> int:
 
 
 def _broadcast(constant: Array | None, width: int | None) -> Array:
-    """Broadcast a constant (), (1,), (width,) or (1, width) to (width,)."""
+    """Broadcast a constant of shape (), (1,), (width,) or (1, width) to (width,)."""
     if constant is None or constant.dtype != np.float32 or constant.ndim > 2 or constant.shape[:-1] not in ((), (1,)):
         raise _Unsupported
     row = constant.reshape(-1)

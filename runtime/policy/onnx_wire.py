@@ -1,10 +1,10 @@
 """Parser for the subset of ONNX that a policy may use (docs/architecture.md).
 
 A policy comes from an untrusted process, and onnxruntime is a large C++ program that was not hardened against hostile
-models, so this parser checks the bytes first.  It supports the fields of ``onnx.proto`` (IR version 14) needed by a
-plain feed-forward graph, and rejects functions, training info, subgraphs, sparse and external tensors, and all unknown
-fields.  The nesting is fixed (model, graph, node, attribute, tensor); tensors are views into the bytes, so memory is
-bounded.
+models, so this parser checks the bytes first.  It supports the fields of ``onnx.proto`` (IR version 14) that a plain
+feed-forward graph needs, and rejects functions, training info, subgraphs, sparse and external tensors, and all unknown
+fields.  The nesting is fixed (model, graph, node, attribute, tensor), and tensors are views into the bytes or copies of
+a limited number of fields, so memory is bounded.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ MAX_NODES: Final = 512
 MAX_TENSORS: Final = 512
 MAX_RANK: Final = 6
 MAX_METADATA_BYTES: Final = 1024 * 1024
-"""Limit on a value of the metadata; the contract of 8192 inputs, which hold images, takes 540 kB."""
+"""Maximum size of a value in the metadata; the contract of a policy with 8192 inputs, for images, takes 540 kB."""
 IR_VERSIONS: Final = range(4, 15)
-"""Supported IR versions; IR 3 lists every weight among the inputs; 14 is the newest one checked."""
+"""Supported IR versions: version 3 still listed every weight among the inputs, and 14 is the newest version checked."""
 
 FLOAT: Final = 1
 INT64: Final = 7
@@ -34,14 +34,15 @@ DTYPES: Final[Mapping[int, np.dtype[np.generic]]] = {
     INT64: np.dtype("<i8"),
     DOUBLE: np.dtype("<f8"),
 }
-"""Element types that a policy may use; integers only for axes, shapes and indices."""
+"""Element types that a policy may use; integers are allowed only for axes, shapes and indices."""
 
 Array = npt.NDArray[np.generic]
 AttributeValue = int | float | bytes | Array | tuple[int, ...] | tuple[float, ...]
 
 
 class Attribute(NamedTuple):
-    """A node's attribute: ``AttributeProto.type`` (1 float, 2 int, 3 string, 4 tensor, 6 floats, 7 ints), value."""
+    """A node's attribute: its ``AttributeProto.type`` (1 float, 2 int, 3 string, 4 tensor, 6 floats, 7 ints) and its
+    value."""
 
     type: int
     value: AttributeValue
@@ -58,7 +59,7 @@ class Node(NamedTuple):
 
 
 class ValueInfo(NamedTuple):
-    """Declared type of a value; ``shape`` is None if undeclared; a dimension is a number, a symbol or None."""
+    """Declared type of a value; ``shape`` is None if undeclared, and a dimension is a number, a symbol or None."""
 
     name: str
     elem_type: int
@@ -66,7 +67,7 @@ class ValueInfo(NamedTuple):
 
 
 class OnnxModel(NamedTuple):
-    """Parts of a ModelProto needed for admission; initializers are read-only views into the model's bytes."""
+    """Parts of a ModelProto that admission needs; the initializers are read-only arrays."""
 
     ir_version: int
     opsets: dict[str, int]
@@ -161,9 +162,9 @@ _MODEL: Final = Message(
 )
 
 _ATTRIBUTE_FIELDS: Final[Mapping[int, int]] = {1: 2, 2: 3, 3: 4, 4: 5, 6: 7, 7: 8}
-"""Field that must hold the value, by ``AttributeProto.type``."""
+"""Field that must contain the value, by ``AttributeProto.type``."""
 _TYPED_DATA: Final[Mapping[int, int]] = {FLOAT: 4, INT64: 7, DOUBLE: 10}
-"""Field that may hold the elements instead of ``raw_data``, by element type."""
+"""Field that may contain the elements instead of ``raw_data``, by element type."""
 
 
 def _to_float(raw: int) -> float:
@@ -172,7 +173,7 @@ def _to_float(raw: int) -> float:
 
 
 def _read_tensor(fields: Fields) -> tuple[str, Array]:
-    """Read a TensorProto as (name, read-only array); checks its size against its dimensions."""
+    """Read a TensorProto as (name, read-only array), and check its size against its dimensions."""
     name = fields.text(8)
     dims = fields.scalars.get(1, [])
     if fields.number(14) != 0:
@@ -205,7 +206,7 @@ def _read_tensor(fields: Fields) -> tuple[str, Array]:
 
 
 def _read_attribute(fields: Fields) -> tuple[str, Attribute]:
-    """Read an AttributeProto as (name, attribute); the value must be in the field for its type."""
+    """Read an AttributeProto as (name, attribute); its value must be in the field for its type."""
     name, kind = fields.text(1), fields.number(20)
     field = _ATTRIBUTE_FIELDS.get(kind)
     other_fields = [f for f in _ATTRIBUTE_FIELDS.values() if f != field and fields.has(f)]
@@ -229,7 +230,6 @@ def _read_attribute(fields: Fields) -> tuple[str, Attribute]:
 
 
 def _read_node(fields: Fields) -> Node:
-    """Read a NodeProto."""
     op_type = fields.text(4)
     attributes: dict[str, Attribute] = {}
     for item in fields.messages.get(5, []):
@@ -258,9 +258,9 @@ def _read_value_info(fields: Fields) -> ValueInfo:
 
 
 def read_model(data: bytes) -> OnnxModel:
-    """Read the bytes of a ModelProto; raises ModelRefused (stage ``format``) for the first error.
+    """Parse the bytes of a ModelProto; raises ModelRefused (stage ``format``) for the first error.
 
-    The caller limits ``len(data)``.  Names, operators and shapes are checked in ``onrig.runtime.policy.graph``.
+    The caller must limit ``len(data)``.  ``onrig.runtime.policy.graph`` checks names, operators and shapes.
     """
     model = decode(data, _MODEL)
     ir_version = model.number(1)

@@ -1,14 +1,14 @@
-"""Operators that a policy may use, with shape rules and costs known before it runs.
+"""Operators that a policy may use, with their shape rules and their costs, which are known before the policy runs.
 
 onnxruntime allocates and computes whatever a graph requests: a few hundred bytes with Concat or broadcasting can
-require terabytes.  Each operator therefore has a shape rule, every shape in the graph is static, and a model is refused
-on the basis of its element and operation counts before onnxruntime receives it.  This requires operators whose output
-shape follows from input shapes and constants.  The list covers exports of feed-forward networks (Gemm or MatMul and
-Add; activations; normalisation, squashing and clipping of actions; argmax over discrete actions; splitting and joining
-of observations; sine and cosine of angles; unpacking and convolution of images).  Excluded: operators with subgraphs
-(If, Loop, Scan), with data-dependent shapes (NonZero, Range, Expand, ConstantOfShape, Tile, Shape chains), with
-randomness (not replayable), or with state.  Arithmetic is on floats only: an integer division by zero kills a process
-on x86 with SIGFPE.
+require terabytes.  Each operator therefore has a shape rule, every shape in the graph is static, and a model with too
+many elements or operations is refused before onnxruntime receives it.  For this, an operator's output shape must follow
+from input shapes and constants.  The list covers exports of feed-forward networks (Gemm or MatMul and Add; activations;
+normalisation, squashing and clipping of actions; argmax over discrete actions; splitting and joining of observations;
+sine and cosine of angles; unpacking and convolution of images).  It excludes operators with subgraphs (If, Loop, Scan),
+with data-dependent shapes (NonZero, Range, Expand, ConstantOfShape, Tile, Shape chains), with randomness (which cannot
+be replayed) or with state.  Arithmetic is allowed on floats only, because an integer division by zero on x86 kills the
+process with SIGFPE.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from onrig.runtime.policy.onnx_wire import MAX_RANK, Node
 
 
 class Operator(NamedTuple):
-    """An allowed operator: shape rule, attributes with types, numbers of inputs and outputs, first operator set."""
+    """An allowed operator: its shape rule, its attributes and their types, the range of its number of inputs, its
+    maximum number of outputs, and the first operator set in which it is allowed."""
 
     rule: Callable[[Call], Result]
     attributes: Mapping[str, int]
@@ -76,7 +77,8 @@ OPERATORS: Final[Mapping[str, Operator]] = {
 
 
 def check_operator(node: Node, opset: int) -> None:
-    """Raise ModelRefused (``operators``) unless a node is an allowed operator with known attributes."""
+    """Raise ModelRefused (``operators``) unless a node is an allowed operator with known attributes and an allowed
+    number of inputs and outputs."""
     name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
     operator = OPERATORS.get(node.op_type)
     if operator is None or node.domain not in ("", "ai.onnx"):

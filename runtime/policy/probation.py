@@ -1,7 +1,7 @@
-"""Probation of a new policy: limits on its behaviour in its first ticks.
+"""Probation of a new policy: limits on its behaviour during its first ticks.
 
-Pure: a tenure is a function of the intervening rule and the policy's duration in each tick, both of which are in the
-step record.  In lockstep the duration is ignored, so that the run remains reproducible bit for bit.
+A tenure is a pure function of the rule that intervened and the time the policy took in each tick, both of which are in
+the step record.  In lockstep this time is ignored, so that the run remains reproducible bit for bit.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from onrig.runtime.record import STAGES, Rule
 
 _FINITE = Rule.FINITE
 POLICY_STAGE = STAGES.index("policy")
-"""Index of the policy's duration in ``stage_ns``."""
+"""Index of the time that the policy took in ``stage_ns``."""
 
 
 class Reason(enum.StrEnum):
-    """Reason why a policy failed its probation."""
+    """Reason a policy failed its probation."""
 
     FINITE = "finite"
     """The policy's output was non-finite, or had the wrong length."""
@@ -28,7 +28,7 @@ class Reason(enum.StrEnum):
     FALLBACK = "fallback"
     """The fallback controller acted much more often than under the predecessor."""
     UNKNOWN = "unknown"
-    """The record with the reason was lost."""
+    """The record that contained the reason was lost."""
 
 
 class ProbationLimits(NamedTuple):
@@ -36,16 +36,16 @@ class ProbationLimits(NamedTuple):
 
     ticks: int
     slow_ns: int | None
-    """Duration above which a tick is slow; None to ignore time."""
+    """Time taken by the policy above which a tick is slow; None to ignore time."""
     slow_ticks: int
     excess_fallback: float
 
     def is_slow(self, policy_ns: int) -> bool:
-        """Return whether the policy took too long in a tick."""
+        """Return whether a tick in which the policy took ``policy_ns`` is slow."""
         return self.slow_ns is not None and policy_ns > self.slow_ns
 
     def describe(self, reason: Reason) -> str:
-        """Describe a reason for failure in one line."""
+        """Return a one-line description of a reason for failing."""
         match reason:
             case Reason.FINITE:
                 return "its output is non-finite"
@@ -61,7 +61,7 @@ class ProbationLimits(NamedTuple):
 
 
 class ProbationConfig(Protocol):
-    """Part of a run's configuration used by the probation."""
+    """Parts of a run's configuration that the probation uses."""
 
     @property
     def probation(self) -> Probation | None:
@@ -73,11 +73,11 @@ class ProbationConfig(Protocol):
 
     @property
     def lockstep(self) -> bool:
-        """Whether durations are ignored."""
+        """Whether the run is in lockstep, where time is ignored."""
 
     @property
     def wall_period_ns(self) -> float:
-        """Period on the wall clock."""
+        """Sampling period by the wall clock."""
 
 
 def probation_limits(config: ProbationConfig) -> ProbationLimits | None:
@@ -94,7 +94,7 @@ def probation_limits(config: ProbationConfig) -> ProbationLimits | None:
 
 
 class TenureState(msgspec.Struct, frozen=True):
-    """State of a tenure, from which a resumed run restores it."""
+    """State of a tenure, from which a resumed run restores the tenure."""
 
     ticks: int = 0
     fallback: int = 0
@@ -104,10 +104,10 @@ class TenureState(msgspec.Struct, frozen=True):
 
 
 class Tenure:
-    """Counts of one policy since it became active; it is on probation for its first ``limits.ticks`` ticks.
+    """Counts for one policy since it became active; it is on probation for its first ``limits.ticks`` ticks.
 
-    ``predecessor_fraction``: fraction of the ticks in which the fallback acted under the predecessor; None without a
-    predecessor, in which case the fallback's fraction is not limited.
+    ``predecessor_fraction``: fraction of the predecessor's ticks in which the fallback acted; None without a
+    predecessor, in which case the fallback may act in any fraction of the ticks.
     """
 
     __slots__ = ("_limits", "_n_slow_ticks", "failed", "fallback_ticks", "predecessor_fraction", "ticks")
@@ -120,12 +120,12 @@ class Tenure:
 
     @property
     def fallback_fraction(self) -> float:
-        """Fraction of the ticks in which the fallback acted; 0 before the first tick."""
+        """Fraction of the policy's ticks in which the fallback acted; 0 before its first tick."""
         return self.fallback_ticks / self.ticks if self.ticks else 0.0
 
     @property
     def is_on_probation(self) -> bool:
-        """Whether the policy may still fail."""
+        """Whether the policy may still fail its probation."""
         return self._limits is not None and self.failed is None and self.ticks < self._limits.ticks
 
     @property
@@ -148,7 +148,7 @@ class Tenure:
         return tenure
 
     def add_tick(self, rule: Rule, policy_ns: int) -> Reason | None:
-        """Add one tick of the policy; return the reason if the policy fails its probation."""
+        """Count one tick of the policy; if it fails its probation in this tick, return the reason, otherwise None."""
         limits = self._limits
         self.ticks += 1
         self.fallback_ticks += rule.falls_back

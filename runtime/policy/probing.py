@@ -1,6 +1,6 @@
-"""Probing of a policy in onnxruntime: outputs at probe states must be finite, bounded and consistent.
+"""Probing of a policy in onnxruntime: its outputs at the probe states must be finite, bounded and consistent.
 
-A stochastic policy is probed with noise 0, +3 and -3, a recurrent one for 200 consecutive steps.
+A stochastic policy is probed with noise 0, +3 and -3, and a recurrent policy for at least 200 consecutive steps.
 """
 
 from __future__ import annotations
@@ -17,25 +17,27 @@ from onrig.runtime.policy.onnx_wire import OnnxModel
 from onrig.runtime.policy.session import PolicySession
 
 BOUNDS_TOLERANCE: Final = 1e-4
-"""Tolerance on an action's limit, as a share of the half range: float32 rounding of a scaled, saturated tanh."""
+"""Tolerance on an action's limits, as a fraction of the half range; allows for the float32 rounding of a scaled,
+saturated tanh."""
 PORT_TOLERANCE: Final = 1e-4
-"""Tolerance between ports, relative to values above 1: float32 rounding."""
+"""Tolerance on the agreement between ports, relative for values above 1; allows for float32 rounding."""
 NATIVE_TOLERANCE: Final = 1e-5
-"""Tolerance between onnxruntime and the C library: actions in half ranges, other ports as above. They sum float32
-values in different orders: results of networks with 50 to 256 units differ by up to 5e-7, those of a wrong operation by
-far more."""
+"""Tolerance on the agreement between onnxruntime and the C library: in half ranges for actions, as above for other
+ports.  The two sum float32 values in different orders, which changes the results of networks with 50 to 256 units by up
+to 5e-7; a wrong operation changes them by far more."""
 _MAX_DESCRIBED: Final = 32
-"""Maximum number of observations in a message; an image has hundreds."""
+"""Maximum number of observations listed in a message; an image has hundreds."""
 RECURRENT_STEPS: Final = 200
-"""Number of consecutive steps in which a recurrent policy is probed."""
+"""Minimum number of consecutive steps for which a recurrent policy is probed."""
 
 
 def probe_states(contract: PolicyContract, n: int, seed: int, range_factor: float = 2.0) -> npt.NDArray[np.float32]:
-    """Return probe observations in SI units, float32 (n, width); deterministic in the arguments.
+    """Return probe observations in SI units, float32 (n, width), which depend only on the arguments.
 
-    The first is the centre of the range; then follow at most n/4 corners of the range and as many of the widened range
-    (all of them, or a random choice if there are more); the others are uniform over the widened range. ``range_factor``
-    widens each half range, because a rig may leave its range, where outputs must also be finite and bounded.
+    The first is the centre of the range.  Then follow up to n/4 corners of the range and as many of the widened range
+    (all corners, or a random selection if there are more); the others are uniform over the widened range.
+    ``range_factor`` widens each half range, because a rig may leave its range, and outputs must be finite and bounded
+    there as well.
     """
     rng = np.random.default_rng(seed)
     observations = Normalisation.from_signals(contract.observations)
@@ -60,15 +62,16 @@ def run_session(session: PolicySession) -> None:
 
 
 class ProbeOutputs(NamedTuple):
-    """Outputs of a policy for k probes under the same noise, float32 (k, width) each, by port."""
+    """Outputs of a policy by port, float32 (k, width) each, for k probes under the same noise."""
 
     noise: float
     outputs: dict[str, npt.NDArray[np.float32]]
 
 
 def probe(session: PolicySession, probes: npt.NDArray[np.float32], required: PolicyContract) -> list[ProbeOutputs]:
-    """Return the outputs at all probe states, once per noise. Raises ModelRefused (``finite``, ``bounds``, ``ports``)
-    if any output is invalid.
+    """Return the outputs at all probe states, one set for each level of noise.
+
+    Raises ModelRefused (``finite``, ``bounds``, ``ports``) if any output is invalid.
     """
     probes = _probe_sequence(session, probes)
     noises = (0.0,) if session.noise is None else (0.0, NOISE_CUT, -NOISE_CUT)
@@ -88,9 +91,9 @@ class NativeVerification(NamedTuple):
     """Result of comparing the C library's evaluation of a policy with onnxruntime's."""
 
     session: PolicySession | None
-    """Session that evaluates the policy in the C library; None if it cannot, or if the two disagree."""
+    """Session that evaluates the policy in the C library; None if the library cannot, or if the two disagree."""
     warning: str = ""
-    """Description of a disagreement, or an empty string."""
+    """Description of the disagreement; empty if there is none."""
 
 
 def verify_native(
@@ -115,7 +118,7 @@ def verify_native(
         ).outputs.items():
             scale = half_range if port == "action" else np.maximum(1.0, np.abs(response.outputs[port]))
             deviation = np.max(np.abs(values.astype(np.float64) - response.outputs[port]) / scale)
-            if not deviation <= NATIVE_TOLERANCE:  # true for NaN
+            if not deviation <= NATIVE_TOLERANCE:  # also true for NaN
                 description = (
                     f"the C library's {port!r} differs by {deviation:.2g}, more than rounding ({NATIVE_TOLERANCE:g})"
                 )
@@ -124,14 +127,14 @@ def verify_native(
 
 
 def _probe_sequence(session: PolicySession, probes: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Return the probes; for a recurrent policy one episode that repeats them if necessary."""
+    """Return the probes; for a recurrent policy, one episode of them, repeated if they are too few."""
     if session.hidden is None:
         return probes
     return np.resize(probes, (max(len(probes), RECURRENT_STEPS), probes.shape[1]))
 
 
 def _probe_outputs(session: PolicySession, probes: npt.NDArray[np.float32], noise: float) -> ProbeOutputs:
-    """Run every probe, those of a recurrent policy as one episode."""
+    """Run the policy on every probe; a recurrent policy runs them as one episode."""
     ports = {"action": session.action}
     if session.noise is not None:
         session.noise.fill(noise)
@@ -164,9 +167,9 @@ def _check_finite(port: str, values: npt.NDArray[np.float32], noise: float) -> N
 def _check_agreement(
     response: ProbeOutputs, without_noise: ProbeOutputs, required: PolicyContract, *, squashes: bool
 ) -> None:
-    """Raise ModelRefused (``ports``) unless noise changes only the draw, and the action follows from the draw.
+    """Raise ModelRefused (``ports``) unless noise changes nothing but the draw, and the action follows from the draw.
 
-    ``without_noise``: the outputs without noise.
+    ``without_noise``: outputs for the same probes without noise.
     """
     mean, std, drawn, action = (
         response.outputs[port].astype(np.float64) for port in ("mean", "std", "drawn", "action")
@@ -196,7 +199,8 @@ def _check_agreement(
 
 
 def _check_actions(outputs: npt.NDArray[np.float32], probes: npt.NDArray[np.float32], expected: PolicyContract) -> None:
-    """Raise ModelRefused (``finite``, ``bounds``) for the worst action over all probes."""
+    """Raise ModelRefused if any action is non-finite (``finite``), or for the action furthest out of bounds
+    (``bounds``)."""
 
     def describe_action(row: int, column: int) -> str:
         values = [f"{s.name} {v:.4g}" for s, v in zip(expected.observations, probes[row], strict=True)]

@@ -1,10 +1,10 @@
-"""Strict protobuf parser: bytes that two parsers could interpret differently are rejected.
+"""Strict protobuf parser, which rejects bytes that two parsers could interpret differently.
 
-A small parser for untrusted bytes (wire format: https://protobuf.dev/programming-guides/encoding). protobuf itself
-skips unknown fields, merges a singular message given twice, and takes the last of several numbers.  All of these are
-rejected here, so that a library that parses the same bytes later cannot read a different model.  The nesting of
-messages is limited by their description, in which no message contains itself; every length is checked against the
-enclosing message; the number of fields is limited, so that time is bounded.
+This is a small parser for untrusted bytes (wire format: https://protobuf.dev/programming-guides/encoding).  protobuf
+itself skips unknown fields, merges a singular message that occurs twice, and takes the last of several numbers.  This
+parser rejects all of these, so that a library that parses the same bytes later cannot read a different model.  Messages
+nest only as deeply as their descriptions, in which no message contains itself; every length is checked against the
+enclosing message; and the number of fields is limited, which bounds the time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Span = tuple[int, int]
 
 
 def format_refusal(reason: str) -> ModelRefused:
-    """Return a refusal of bytes that are not a supported model."""
+    """Return the refusal of bytes that are not a supported model."""
     return ModelRefused("format", reason)
 
 
@@ -40,11 +40,11 @@ class Field(NamedTuple):
     limit: int = MAX_FIELDS
     """Maximum number of repetitions."""
     plural: str = ""
-    """Name of the repeated values in messages; required with ``limit``."""
+    """Name of the repeated values in error messages; required if ``limit`` is set."""
 
 
 class Message:
-    """Fields of one message type by number, and the names of rejected ones.
+    """Fields of one message type by number, and what the rejected fields contain.
 
     Inner messages are read in the order of ``fields``.
     """
@@ -56,11 +56,12 @@ class Message:
         self.fields: Final = {number: (field.wire, field.repeated) for number, field in fields.items()}
         self.rejected_fields: Final = rejected_fields or {}
         self.inner: Final = [(number, f.message, f) for number, f in fields.items() if f.message is not None]
-        """Fields that hold messages."""
+        """Fields that contain messages: number, message type and description of each."""
 
 
 class Fields(NamedTuple):
-    """Fields of one message: numbers (varints signed, fixed32 raw), spans of byte strings, and messages."""
+    """Parsed fields of one message: numbers (varints signed, fixed32 raw), spans of byte strings, and inner
+    messages."""
 
     data: bytes
     scalars: dict[int, list[int]]
@@ -68,25 +69,25 @@ class Fields(NamedTuple):
     messages: dict[int, list[Fields]]
 
     def number(self, field: int) -> int:
-        """Return the singular number ``field``, 0 if absent."""
+        """Return the number in the singular ``field``; 0 if it is absent."""
         values = self.scalars.get(field)
         return values[0] if values else 0
 
     def span(self, field: int) -> Span:
-        """Return the span of the singular ``field``, empty if absent."""
+        """Return the span of the singular ``field``; an empty span if it is absent."""
         spans = self.spans.get(field)
         return spans[0] if spans else (0, 0)
 
     def text(self, field: int, max_bytes: int = MAX_NAME_BYTES) -> str:
-        """Return the singular string ``field`` of at most ``max_bytes`` bytes, empty if absent."""
+        """Return the string in the singular ``field``, of at most ``max_bytes`` bytes; empty if it is absent."""
         return self._decode_text(self.span(field), max_bytes)
 
     def texts(self, field: int) -> tuple[str, ...]:
-        """Return the repeated string ``field``."""
+        """Return all strings in the repeated ``field``."""
         return tuple(self._decode_text(span, MAX_NAME_BYTES) for span in self.spans.get(field, ()))
 
     def message(self, field: int) -> Fields:
-        """Return the singular message ``field``, an empty message if absent."""
+        """Return the message in the singular ``field``; an empty message if it is absent."""
         messages = self.messages.get(field)
         return messages[0] if messages else Fields(self.data, {}, {}, {})
 
@@ -105,19 +106,19 @@ class Fields(NamedTuple):
 
 
 def decode(data: bytes, message: Message) -> Fields:
-    """Parse all of ``data`` as one message with its inner messages; raises ModelRefused (stage ``format``)."""
+    """Parse all of ``data`` as one message, including its inner messages; raises ModelRefused (stage ``format``)."""
     return _Reader(data).fields((0, len(data)), message)
 
 
 class _Reader:
-    """Parser of messages in ``data`` by span; counts the fields over all of them."""
+    """Parser for the messages at given spans of ``data``; limits the total number of fields in them."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._n_remaining_fields = MAX_FIELDS
 
     def _read_varint(self, offset: int, end: int) -> tuple[int, int]:
-        """Decode a varint as a signed 64-bit number; return it and the position after it."""
+        """Decode a varint as a signed 64-bit number; return it and the offset of the byte after it."""
         data, value, shift = self._data, 0, 0
         while offset < end:
             byte = data[offset]
@@ -138,7 +139,7 @@ class _Reader:
             raise format_refusal(f"more than {MAX_FIELDS} fields")
 
     def fields(self, span: Span, message: Message) -> Fields:
-        """Split the bytes of one message into its fields, then those of its inner messages."""
+        """Split the bytes of one message into fields, and then do the same for its inner messages."""
         offset, end = span
         data = self._data
         scalars: dict[int, list[int]] = {}

@@ -1,6 +1,7 @@
-"""Session of one policy bound to fixed buffers, called by the tick.
+"""Session that the tick calls to run one policy, bound to fixed buffers.
 
-Default sessions busy-wait in a thread per core; this one starts no threads, reuses its arrays and creates no garbage.
+By default, onnxruntime's sessions busy-wait in one thread per core; this one starts no threads, reuses its arrays and
+creates no garbage.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ Port = npt.NDArray[np.float32]
 MAX_WIDTH: Final = 8192
 """Maximum number of components of an observation or an action."""
 _FATAL_ONLY: Final = 4
-"""Log severity "fatal": errors are also raised as exceptions, and stderr belongs to the terminal display."""
+"""Log severity "fatal": errors are raised as exceptions anyway, and stderr belongs to the terminal display."""
 _OPTIONS: Final = {
     "session.intra_op.allow_spinning": "0",
     "session.inter_op.allow_spinning": "0",
-    # Otherwise bytes in onnxruntime's own format, which these checks do not cover, would be accepted.
+    # Otherwise onnxruntime would also accept bytes in its own format, which the admission does not check.
     "session.load_model_format": "ONNX",
 }
 
@@ -51,7 +52,7 @@ def _session_options() -> onnxruntime.SessionOptions:
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-    # BASIC builds in 60 % of the time of ALL, and small networks run equally fast.
+    # BASIC takes 60 % as long to build as ALL, and small networks run equally fast.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.log_severity_level = _FATAL_ONLY
     for key, value in _OPTIONS.items():
@@ -65,14 +66,14 @@ def _build_session(model: bytes) -> onnxruntime.InferenceSession:
         model,
         _session_options(),
         providers=["CPUExecutionProvider"],
-        # Otherwise onnxruntime would retry with a message on stdout, and read options from the model.
+        # Otherwise onnxruntime would retry and print a message to stdout, and would read options from the model.
         enable_fallback=0,
         read_config_from_model=0,
     )
 
 
 def _port_widths(kind: str, ports: list[onnxruntime.NodeArg]) -> dict[str, int]:
-    """Return the widths of all ports, each a float32 tensor (1, width) or (batch, width)."""
+    """Return the widths of all ports by name; each must be a float32 tensor (1, width) or (batch, width)."""
     widths = {}
     for port in ports:
         shape = port.shape
@@ -107,7 +108,7 @@ _OUTPUT_ORDER: Final = (OUTPUT_NAME, "mean", "std", "drawn", HIDDEN_OUT)
 
 
 class _BoundModel(NamedTuple):
-    """A model ready to run: arrays (1, width) of its ports, which are views of one row each."""
+    """A model ready to run: an array (1, width) for each port, which is a view of the input row or the output row."""
 
     input_row: memoryview
     inputs: dict[str, Port]
@@ -121,7 +122,7 @@ class _BoundModel(NamedTuple):
 
 
 def _packed_views(row: Port, widths: Mapping[str, int], order: Sequence[str]) -> dict[str, Port]:
-    """Return views of ``row``, one per port, in a given order."""
+    """Return views of ``row``, one for each port in ``widths``, in a given order."""
     arrays, start = {}, 0
     for name in order:
         if name in widths:
@@ -178,19 +179,19 @@ def _bind_native(model: bytes, parsed_model: OnnxModel | None) -> _BoundModel:
 
 
 class PolicySession:
-    """A policy ready to run: write its inputs, call ``run``, read its outputs, all float32.
+    """A policy ready to run: write its float32 inputs, call ``run``, and read its float32 outputs.
 
-    The policy is evaluated by onnxruntime, or with ``native`` by the C library; the two differ in rounding. Admission
-    decides which one a run uses.
+    onnxruntime evaluates the policy or, with ``native``, the C library does; the two differ in rounding.  Admission
+    decides which of them a run uses.
 
-    Ports: ``onrig.runtime.policy.contract.ports_for``.  The arrays belong to the session and never change: write into
-    them, do not replace them.  Raises ModelRefused if onnxruntime rejects the model (``format``), its ports differ
-    (``shapes``), or its metadata name no distribution (``contract``). ``onrig.runtime.policy.admission`` checks the
-    model.
+    ``onrig.runtime.policy.contract.ports_for`` describes the ports.  The arrays belong to the session: write into them,
+    but do not replace them.  Raises ModelRefused if onnxruntime or the C library cannot build the model (``format``),
+    if its ports are not those of a policy (``shapes``), or if the metadata of a stochastic policy name no distribution
+    (``contract``).  All other checks of the model are in ``onrig.runtime.policy.admission``.
     """
 
     def __init__(self, model: bytes, *, native: bool = False, parsed_model: OnnxModel | None = None) -> None:
-        """``parsed_model``: result of ``read_model``; passing it halves the time to build a native session."""
+        """``parsed_model``: result of ``read_model``; passing it halves the time taken to build a native session."""
         self.model: Final = model
         """ONNX bytes of the model."""
         self.native: Final = native
@@ -215,21 +216,22 @@ class PolicySession:
         self.has_basic_ports: Final = not (stochastic or self.hidden is not None)
         """Whether ``observation`` and ``action`` are the only ports."""
         self.squashes: Final = behaviour == SQUASHED_GAUSSIAN
-        """Whether the action is the tanh of the draw; otherwise the draw is clipped."""
+        """Whether the action is the tanh of the draw instead of the clipped draw."""
         n, m = self.observation.shape[1], self.action.shape[1]
         self._pack = struct.Struct(f"{n + (m if stochastic else 0)}f").pack_into
         self._unpack = struct.Struct(f"{4 * m if stochastic else m}f").unpack_from
 
     def run(self) -> None:
-        """Compute ``action`` from ``observation``; onnxruntime's exceptions have no common base below Exception."""
+        """Compute the outputs from the inputs; onnxruntime's exceptions have no common base below Exception."""
         self._call(*self._arguments)
 
     def act(self, values: Sequence[float]) -> tuple[float, ...]:
-        """Run on an observation, followed by the noise for a stochastic policy; return ``action`` (m,).
+        """Run the policy on ``values`` and return its ``action`` (m,).
 
-        For a stochastic policy, ``mean``, ``std`` and ``drawn`` follow, (m,) each. Packing is faster than assigning to
-        an array. Values beyond float32 become infinite. Raises struct.error if the length is wrong, and onnxruntime's
-        exceptions.
+        ``values`` is the observation, followed by the noise for a stochastic policy, whose result is ``action``,
+        ``mean``, ``std`` and ``drawn`` in a row, (m,) each.  Values beyond the range of float32 become infinite.
+        Raises struct.error if the length is wrong, and onnxruntime's exceptions.  Packing is faster than assigning to
+        an array.
         """
         self._pack(self._input_row, 0, *values)
         self._call(*self._arguments)
@@ -244,7 +246,10 @@ class PolicySession:
 def _fast_call(
     session: onnxruntime.InferenceSession, binding: onnxruntime.IOBinding
 ) -> tuple[Callable[..., object], tuple[object, ...]]:
-    """Return the inner call of ``run_with_iobinding`` if available, which skips checks for GPUs (0.4 of 4.4 us)."""
+    """Return the inner call of ``run_with_iobinding`` and its arguments if it is available, otherwise the public call.
+
+    The inner call skips checks for GPUs, which take 0.4 of 4.4 us.
+    """
     inner_call = getattr(getattr(session, "_sess", None), "run_with_iobinding", None)
     inner_binding = getattr(binding, "_iobinding", None)
     if callable(inner_call) and inner_binding is not None:
@@ -254,5 +259,5 @@ def _fast_call(
 
 
 def evaluator_of(*, native: bool) -> str:
-    """Return the name of a policy's evaluator: ``onnxruntime``, or the library's variant (``C x86-64-v3``)."""
+    """Return the name of a policy's evaluator: ``onnxruntime``, or the variant of the C library (``C x86-64-v3``)."""
     return f"C {variant()}" if native else "onnxruntime"

@@ -24,7 +24,7 @@ class Probation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     slow_ticks: Count = 10
     """Number of consecutive slow ticks after which a policy fails its probation."""
     excess_fallback: NotNegative = 0.5
-    """Limit on the increase in the fallback's share of ticks compared with the predecessor; 1 or more disables the
-    check. Policies that reach new states cause trips: over 10 000 policies of the shipped tasks the increase remained
-    below 0.35.
+    """Maximum increase in the fraction of ticks in which the fallback acts, compared with the predecessor; 1 or more
+    disables the check.  Some increase is normal, because policies that reach new states cause trips: over 10 000
+    policies of the shipped tasks, the increase remained below 0.35.
     """

@@ -1,6 +1,7 @@
 """Output shapes and operation counts of the allowed operators, as functions of input shapes and constants.
 
-Each rule follows the operator's specification for operator sets 13 to 26, or a part of it, and rejects the rest.
+Each rule implements all or part of the operator's specification for operator sets 13 to 26, and rejects everything
+else.
 """
 
 from __future__ import annotations
@@ -12,26 +13,26 @@ from onrig.runtime.policy.onnx_wire import FLOAT, INT64
 
 
 def constant(call: Call) -> Result:
-    """Return the node's content."""
+    """Return the node's constant."""
     value = value_of(call.constant())
     return Result(value.elem_type, (value.shape,), 0, value.constant)
 
 
 def unary(call: Call) -> Result:
-    """Return the shape of the input, at one operation per element (as for Relu and Neg)."""
+    """Return the input's shape, at one operation per element (Relu, Neg and the like)."""
     value = call.value(0)
     return Result(value.elem_type, (value.shape,), math.prod(value.shape))
 
 
 def transcendental(call: Call) -> Result:
-    """Return the shape of the input, at 16 operations per element (measured: Exp and the like take less than 16 times
-    as long as Relu)."""
+    """Return the input's shape, at 16 operations per element: Exp and the like were measured to take less than 16 times
+    as long as Relu."""
     value = call.value(0)
     return Result(value.elem_type, (value.shape,), 16 * math.prod(value.shape))
 
 
 def softmax(call: Call) -> Result:
-    """Return the shape of the input, which is normalised along one axis, at the cost of Exp."""
+    """Return the shape of the input, which is normalised along one axis, at the same cost as Exp."""
     call.axis(call.integer("axis", -1), len(call.value(0).shape))
     return transcendental(call)
 
@@ -56,7 +57,8 @@ def clip(call: Call) -> Result:
 
 
 def gemm(call: Call) -> Result:
-    """Multiply two matrices, each transposed or not, and add a bias that broadcasts to the product."""
+    """Multiply two matrices, either of which may be transposed, and add an optional bias that broadcasts to the
+    product."""
     values = call.values()
     a, b = values[0].shape, values[1].shape
     if len(a) != 2 or len(b) != 2:
@@ -86,8 +88,11 @@ def matmul(call: Call) -> Result:
 
 
 def conv(call: Call) -> Result:
-    """Convolve images (batch, channels, rows, columns) with filters (outputs, channels, rows, columns), and add a bias
-    (outputs,); without groups and dilations, and with less padding than a filter has elements."""
+    """Convolve images (batch, channels, rows, columns) with filters (outputs, channels, rows, columns), and add an
+    optional bias (outputs,).
+
+    Groups and dilations are not supported, and the padding at each edge must be smaller than the filters.
+    """
     values = call.values()
     x, filters = values[0].shape, values[1].shape
     if values[0].elem_type != FLOAT or len(x) != 4 or len(filters) != 4 or x[1] != filters[1]:
@@ -115,7 +120,7 @@ def conv(call: Call) -> Result:
 
 
 def cast(call: Call) -> Result:
-    """Convert numbers to a float type."""
+    """Convert a tensor to a float type."""
     value, to = call.optional(0), call.integer("to", 0)
     if value is None or to not in FLOATS:
         raise call.refusal(f"cannot cast to element type {to}; allowed: {sorted(FLOATS)}")
@@ -123,7 +128,7 @@ def cast(call: Call) -> Result:
 
 
 def copy_result(call: Call, *shapes: Shape) -> Result:
-    """Return ``shapes``, at one operation per copied element."""
+    """Return a result with these ``shapes``, at one operation per copied element."""
     return Result(call.value(0).elem_type, shapes, sum(math.prod(s) for s in shapes))
 
 
@@ -154,7 +159,7 @@ def reshape(call: Call) -> Result:
 
 
 def flatten(call: Call) -> Result:
-    """Flatten into a matrix."""
+    """Flatten a tensor into a matrix, split before ``axis``."""
     shape = call.value(0).shape
     axis = call.integer("axis", 1)
     if not -len(shape) <= axis <= len(shape):
@@ -174,7 +179,7 @@ def unsqueeze(call: Call) -> Result:
 
 
 def squeeze(call: Call) -> Result:
-    """Drop dimensions of 1, all or those at constant axes."""
+    """Drop dimensions of 1: all of them, or those at constant axes."""
     shape, axes = call.value(0).shape, call.indices(1)
     dropped_axes = [i for i, d in enumerate(shape) if d == 1] if axes is None else call.axes(axes, len(shape))
     if any(shape[i] != 1 for i in dropped_axes):
@@ -198,7 +203,7 @@ def slice_tensor(call: Call) -> Result:
 
 
 def split(call: Call) -> Result:
-    """Split along one axis into constant sizes, or evenly."""
+    """Split along one axis, into parts of constant sizes or evenly."""
     shape, sizes, n_parts = call.value(0).shape, call.indices(1), len(call.node.outputs)
     axis = call.axis(call.integer("axis", 0), len(shape))
     if sizes is None:
@@ -245,7 +250,7 @@ def arg_max(call: Call) -> Result:
 
 
 def layer_normalization(call: Call) -> Result:
-    """Normalise over the last dimensions, with scale and bias of the same shape."""
+    """Normalise over the last dimensions, with a scale and an optional bias of their shape."""
     values = call.values()
     shape = values[0].shape
     axis = call.axis(call.integer("axis", -1), len(shape))

@@ -9,12 +9,12 @@ from onrig.runtime.policy.contract import METADATA_KEY, PolicyContract, encode_c
 from onrig.runtime.policy.protobuf_wire import format_refusal
 
 _METADATA: Final = 14
-"""Number of ``metadata_props`` in a model; its entries have the key as field 1 and the value as field 2."""
+"""Field number of ``metadata_props`` in a model; each entry has its key as field 1 and its value as field 2."""
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 
 
 def stamp_contract(model: bytes, contract: PolicyContract) -> bytes:
-    """Return an ONNX model with this contract in its metadata, in place of an earlier one.
+    """Return an ONNX model with this contract in its metadata, in place of any earlier one.
 
     Raises ModelRefused if the bytes are not a protobuf message.
     """
@@ -31,7 +31,7 @@ def _entry_key(entry: bytes) -> bytes:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """Yield number, all bytes and content of each field of a message."""
+    """Yield each field of a message as its number, all of its bytes, and its content."""
     offset = 0
     while offset < len(message):
         start = offset

@@ -1,4 +1,4 @@
-"""Start of a replay process: its predecessor, the restored checkpoint, and the data to be removed from the run."""
+"""Start of a replay process: replacing its predecessor, restoring the checkpoint, and removing later data."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class StartState(NamedTuple):
     start: Start
     upkeep: Upkeep
     recovery: Recovery | None
-    """Recovery of a resumed or taken-over run."""
+    """Recovery of a run that is resumed or, in lockstep, taken over; None otherwise."""
     is_first: bool
     """Whether the process starts the run from the beginning."""
 
@@ -84,7 +84,7 @@ def begin(
     config_text: str,
     resumes: bool,
 ) -> StartState:
-    """Restore ``memory`` from the newest checkpoint, and cut everything beyond it if the run returns to it.
+    """Restore ``memory`` from the newest checkpoint, and cut the run's files back if it returns to an earlier state.
 
     ``on_progress`` is called during long work.  Raises CheckpointError, and the errors of ``recover_files``.
     """
@@ -104,10 +104,10 @@ def begin(
 def recover_files(
     folder: Path, upkeep: Upkeep, *, lockstep: bool, warn: WarningSink, is_loop_running: bool = False
 ) -> Recovery:
-    """Cut everything beyond the point from which the run in ``folder`` continues (``onrig.runtime.replay.recovery``).
+    """Cut the run in ``folder`` back to the point at which it continues (``onrig.runtime.replay.recovery``).
 
-    Must be called before anything opens the run's files.  Raises CheckpointError, including if a file cannot be cut;
-    while the loop is running, that raises OSError instead.
+    Must be called before anything opens the run's files.  Raises CheckpointError.  A file that cannot be cut raises
+    CheckpointError as well, but OSError while the loop is running.
     """
     try:
         return recover(

@@ -1,7 +1,7 @@
-"""Continuity between replay processes: restored state of this process, and checkpoints for its successor.
+"""Continuity between replay processes: state restored by this process, and checkpoints for its successor.
 
-There are four kinds of start.  A new run has no state.  A resumed run first returns to its last position and reports
-that to the loop (:mod:`onrig.runtime.replay.recovery`).  A process that replaces an earlier one while the loop is
+A process can start in four ways.  A new run has no state.  A resumed run first returns to its last position and reports
+it to the loop (:mod:`onrig.runtime.replay.recovery`).  A process that replaces an earlier one while the loop is
 running restores the checkpoint and reads the records still in the ring again; in lockstep it first cuts the run's files
 back to the checkpoint, like a resumed run, so that everything after it is repeated bit for bit.
 """
@@ -61,11 +61,11 @@ class Continuity:
         ring."""
         self._checksums = RunningChecksums(folder, start_state.files)
         self.context: NDArray[np.void] | None = None
-        """Records that the previous process read and that are still in the ring; None in the first process."""
+        """Records that the previous process read and that are still in the ring; None unless this process took over."""
         self._checkpointed_episode = -1
         """Episode of the checkpoint that this process started with, which need not be written again."""
         self._has_new_names = True
-        """Whether names in the run folder may still be missing on disk."""
+        """Whether the run folder may have new entries that are not on disk yet."""
         self._unsynced_policies: list[Path] = []
         """Policies covered by the most recently collected checkpoint."""
 
@@ -116,7 +116,7 @@ class Continuity:
     # -- beginning ---------------------------------------------------------------------------------------------------
 
     def begin(self, recovery: Recovery | None) -> int:
-        """Restore the run's state; return the id of the policy with which a resumed run continues, 0 without one.
+        """Restore the run's state; return the id of the policy that a resumed run continues with, or 0.
 
         ``recovery``: recovery of a resumed run, or of a lockstep run whose replay process is replaced; otherwise None.
         """
@@ -132,7 +132,7 @@ class Continuity:
         return 0
 
     def _restore_counts(self, counts: Mapping[str, int]) -> None:
-        """Continue counting from the checkpoint from which the memory was restored."""
+        """Continue the counts of the checkpoint that the memory was restored from."""
         requests, is_same_loop = self._parts.requests, counts.get("life") == self._start.session_id
         requests.feed.last_closed_episode = counts["closed"]
         requests.feedback.last_batch, requests.feedback.batches = counts["error_batch"], counts.get("error_batches", 0)
@@ -189,7 +189,7 @@ class Continuity:
         counts = self._upkeep.restored
         requests, figures, loop_state = self._parts.requests, self._parts.figures, self._parts.loop_state
         if counts is not None:
-            requests.feedback.last_batch = 0  # its learner is new as well
+            requests.feedback.last_batch = 0  # the learner of a resumed run is new as well
             self._has_new_names = False
             self._checkpointed_episode = self._repetition.resume(recovery.start.episode)
         if recovery.durations is not None:
@@ -217,8 +217,8 @@ class Continuity:
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
     def checkpoint_episode(self, episode: int) -> bool:
-        """Write a checkpoint at the barrier after this episode if one is due; return whether one is on disk
-        (lockstep)."""
+        """Write a checkpoint at the barrier after this episode if one is due; return whether this episode's checkpoint
+        is on disk (lockstep)."""
         self._parts.policies.prune()
         if episode > self._checkpointed_episode:
             self._mark_collected(self._upkeep.checkpoint_episode(episode, self._content))
@@ -236,16 +236,16 @@ class Continuity:
             self._has_new_names = False
 
     def close(self) -> None:
-        """Write the last checkpoint, if the run can be continued from its current state."""
+        """Write a last checkpoint, if the run can be continued from its current state, and stop."""
         self._upkeep.close(self._content if self._repetition.is_at_rest else None)
 
     def abandon(self) -> None:
-        """Stop after the current checkpoint has been written, without another one."""
+        """Stop once the checkpoint in progress has been written, without collecting another."""
         self._upkeep.close(None)
 
     def _content(self) -> CheckpointContent:
-        """Return the content of a checkpoint other than the memory; raises CheckpointError if rows are missing on
-        disk."""
+        """Return the content of a checkpoint other than the memory; raises CheckpointError if rows or policies are
+        still waiting for disk space."""
         parts = self._parts
         parts.policies.prune()
         parts.rows.flush()

@@ -1,7 +1,7 @@
 """Comparison of a run folder with its checksums, to find files that have changed since the run wrote them.
 
-``checksums.json`` covers the files that no longer change; the newest readable checkpoint covers what had been written
-to the others by then.  Content after that checkpoint has no checksum until the run ends.
+``checksums.json`` covers the files that no longer change; the newest readable checkpoint covers the content that the
+other files had when it was written.  Content added after that checkpoint has no checksum until the run ends.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ROLLED_BACK_FILE: Final = f"policies/{ROLLED_BACK}"
 
 
 class Grade(enum.Enum):
-    """Consequence of a fault for a run that is resumed."""
+    """Consequence of a fault for resuming the run."""
 
     ESSENTIAL = enum.auto()
     """The resumed run would continue from a wrong state."""
@@ -86,7 +86,7 @@ def read_evidence(folder: Path) -> Evidence:
         try:
             manifest = read_manifest(folder / "buffer", number)
             return Evidence(file_list, decode_point(bytes(manifest.note)), manifest.extra, number)
-        except (CheckpointDamage, ValueError):  # the next older one is used, as in restoring the memory
+        except (CheckpointDamage, ValueError):  # use the next older one, as when restoring the memory
             continue
     return Evidence(file_list)
 
@@ -96,8 +96,8 @@ def faults(
 ) -> list[Fault]:
     """Compare files of a run folder with their checksums; return at most one fault per file.
 
-    ``is_wanted`` selects files by their path in the folder.  ``lockstep``: the run is to be resumed from its
-    checkpoint, so that later rows are not checked.
+    ``is_wanted`` selects files by their path within the folder.  ``lockstep``: whether the run will be resumed from its
+    checkpoint, in which case later rows are not checked.
     """
     all_faults = [
         *_list_faults(folder, evidence),
@@ -112,7 +112,10 @@ def faults(
 
 
 def _list_faults(folder: Path, evidence: Evidence) -> Iterator[Fault]:
-    """Yield faults in the list of checksums; runs of earlier versions have neither a list nor an identity."""
+    """Yield a fault if the list of checksums is missing or damaged.
+
+    Runs of earlier versions, which have neither a list nor an identity, are exempt.
+    """
     if evidence.file_list.problem and (evidence.point is not None or run_identity(folder)):
         yield Fault(CHECKSUM_FILE, evidence.file_list.problem, Grade.NOTED)
 
@@ -141,7 +144,7 @@ def _grade(name: str) -> Grade:
 
 
 def _stray_log_faults(folder: Path, evidence: Evidence, is_wanted: Callable[[str], bool]) -> Iterator[Fault]:
-    """Yield logs that the run did not write; before the end of the run, only copies of its logs can be recognised."""
+    """Yield logs that the run did not write; until the run has ended, only copies of its own logs can be recognised."""
     known_names = {*evidence.file_list.files, *(evidence.point.files if evidence.point is not None else ())}
     logs = [path for path in log_files(folder) if is_wanted(path.name) and path.is_file()]
     for path in (p for p in logs if p.name not in known_names):
@@ -189,9 +192,9 @@ def _policy_faults(
 
 
 def _needed_policies(folder: Path, evidence: Evidence, newest_id: int, *, lockstep: bool) -> set[int]:
-    """Return the policies that acted up to the checkpoint (or the run's end), and ``newest_id``, the newest stored.
+    """Return the ids of the policies that acted up to the checkpoint (or the run's end), and that of the newest one.
 
-    In real time the newest one is omitted if a later one exists, which may have replaced it.
+    In real time, the newest one (``newest_id``) is omitted if there is a later one, which may have replaced it.
     """
     try:
         rows = read_rows(folder / _ROWS_FILE).rows

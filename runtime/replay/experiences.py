@@ -16,7 +16,7 @@ from onrig.runtime.random_streams import Role, stream
 from onrig.runtime.run_config import RunConfig, capacity_of, layout_of
 
 TdErrorCallback = Callable[[Slots, NDArray[np.uint32], NDArray[np.float32]], None]
-"""Callback with slots, the generations of their experiences, and the latest |TD errors|."""
+"""Callback that receives slots, the generations of their experiences, and the latest |TD errors|."""
 
 
 class Memory:
@@ -42,7 +42,7 @@ class Memory:
         self.offered = 0
         """Number of experiences offered to the keeper."""
         self.stale_errors = 0
-        """Number of feedback values for experiences that had been overwritten."""
+        """Number of feedback values received for experiences that had already been overwritten."""
         self.on_errors: TdErrorCallback | None = None
         """Called with the TD errors of current experiences, whether or not the keeper uses them."""
 
@@ -89,7 +89,7 @@ class Memory:
     def seed(self, t: Transitions) -> None:
         """Insert experiences of an earlier run, oldest first; they do not count as offered by this run.
 
-        They are neither thinned nor resynthesised, since the earlier run chose them.
+        They are neither thinned nor resynthesised, since the earlier run has already chosen them.
         """
         self._insert_measured(t, self.keeper.unthinned)
         self.offered = 0
@@ -126,9 +126,10 @@ class Memory:
         self.keeper.on_write(slot, exploration, int(t.episode[i]))
 
     def _write_again(self, slot: int, offered: int) -> None:
-        """Write the slot again, unchanged except for the episode of the ``offered`` experience, as the keeper requires.
+        """Write the slot's content again, unchanged, and report it to the keeper as part of the episode ``offered``.
 
-        Strategies based on TD error or replay count then treat it as new (§6.3.1 uses FIFO[Uniform], which uses
+        The keeper requires a write to each slot that it returns, in the episode of the experience on offer.  Strategies
+        based on TD errors or replay counts then treat the experience as new (§6.3.1 uses FIFO[Uniform], which uses
         neither).
         """
         storage = self.storage

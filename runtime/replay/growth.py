@@ -1,4 +1,4 @@
-"""Memory limit of the replay process; beyond it the process ends, and its supervisor starts a new one.
+"""Memory limit of the replay process; a process that exceeds it ends, and the supervisor starts a new one.
 
 TCP peers are limited by ``onrig.runtime.link.acceptor``.  The socket in the rig's folder has no such limit: a process
 that can open it runs as the rig's user and could kill the replay process anyway, but it must not exhaust the machine's
@@ -27,7 +27,7 @@ class Growth:
     """Checks the memory allocated by this process, including memory not yet written to."""
 
     def __init__(self, storage_bytes: int) -> None:
-        """``storage_bytes``: size of the memory of experiences; the current size of the process is the reference."""
+        """Measure growth from the current size of the process; ``storage_bytes``: size of the memory of experiences."""
         self._limit = _data_bytes() + SLACK_BYTES + 2 * storage_bytes
         self._due_s = 0.0
 
@@ -45,7 +45,7 @@ class Growth:
 
 
 def _data_bytes() -> int:
-    """Return the private writable memory; 0 if the system does not report it."""
+    """Return the private writable memory in bytes; 0 if the system does not report it."""
     try:
         return int(_STATM.read_text().split()[_DATA_FIELD]) * _PAGE_BYTES
     except (OSError, ValueError, IndexError):

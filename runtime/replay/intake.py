@@ -1,7 +1,7 @@
 """Path of a step record through the replay process: from the ring to memory, figures, files, log and viewers.
 
-A record stays in the ring until its results are both in a checkpoint and in the log; the horizon is the oldest record
-that a successor would need.  A killed replay process therefore loses nothing: its successor restores the checkpoint and
+A record stays in the ring until its results are both in a checkpoint and in the log, so the ring has every record that
+a successor would need.  A killed replay process therefore loses nothing: its successor restores the checkpoint and
 reads the later records again.
 """
 
@@ -36,13 +36,13 @@ class RingPosition(NamedTuple):
 
 
 def find_ring_position(ring_tail: int, session_id: int, restored: Mapping[str, int] | None) -> RingPosition:
-    """Find the starting position, from the loop's session id and the checkpoint's counts (None: no checkpoint)."""
+    """Return the starting position, given the loop's session id and the checkpoint's counts (None: no checkpoint)."""
     first_unread = restored["taken"] if restored is not None and restored.get("life") == session_id else 0
     return RingPosition(max(first_unread, ring_tail), max(0, ring_tail - first_unread))
 
 
 class Intake:
-    """Passes records on, in order; records that a previous process has read are not reported or logged again."""
+    """Passes on records in order; what a previous process has reported or logged is not reported or logged again."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Intake:
             parts.rows.append(row)
             if (
                 len(first_unlogged) and row.t_mono_ns >= first_unlogged["t_mono_ns"][0]
-            ):  # otherwise it was logged with its last record
+            ):  # otherwise a previous process logged it, with its last record
                 self._log.episode(row)
             if row.kind == "train":
                 parts.requests.feed.close(row.episode, row.reward_sum)
@@ -96,7 +96,7 @@ class Intake:
 
 
 def last_complete_episode(ring: RingReader, closed: int) -> int:
-    """Return the last training episode without records in the ring, so that its content in the memory is final.
+    """Return the last training episode with no unread records in the ring, whose content in the memory is thus final.
 
     ``closed``: last training episode that the loop has ended.
     """

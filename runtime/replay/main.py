@@ -1,7 +1,7 @@
 """The replay process (``onrig.sim.replay`` starts it).
 
 It drains the ring, maintains the memory and the run folder, serves learners and admits policies.  If it dies, the loop
-continues with its last policy, and a new replay process continues with the same ring.
+keeps running under its last policy, and a new replay process takes over the same ring.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from onrig.runtime.run_state.folder_access import FolderBusy, claim
 from onrig.runtime.run_state.report import report
 
 _CLAIM_TIMEOUT_S: Final = 20.0
-"""Timeout for a hung predecessor to release the folder; if it expires, the process does not start."""
+"""How long to wait for a hung predecessor to release the folder; after that, this process refuses to start."""
 
 _LEARNER_WARNING_S: Final = 10.0
-"""Time without a learner after which a rig without a local learner reports its address."""
+"""How long a rig without a local learner waits for one to connect before it reports its address in a warning."""
 
 
 def _describe_resumption(process: ReplayProcess) -> str:
-    """Describe the starting point of a resumed run, with a warning if no learned policy is left."""
+    """Return a line on where a resumed run starts, and report a warning if it has no admitted policy."""
     assert process.recovery is not None
     if process.policy:
         return f"{process.recovery.summary_line}, under policy {process.policy}"
@@ -59,8 +59,9 @@ def main(
 ) -> int:
     """Run the replay process until the loop has ended, or until SIGTERM.
 
-    ``resynthesiser_for`` builds, from configuration and run folder, the replacement of experiences by synthetic ones,
-    ``step_check_for`` the comparison of the rig's steps with the plants that its promise covers.
+    ``resynthesiser_for`` takes the configuration and the run folder, and returns the object that replaces experiences
+    with synthetic ones.  ``step_check_for`` takes the configuration, and returns the object that compares the rig's
+    steps with the plants that its promise covers.  Both return None if the run does not need the object.
     """
     die_with_parent()
     run_folder, shm = Path(arguments[0]), Path(arguments[1])
@@ -80,7 +81,7 @@ def main(
         return _report_refusal(str(error), ExitCode.PREFLIGHT)
     except CannotListen as error:
         return _report_refusal(str(error), ExitCode.HARDWARE)
-    except OSError as error:  # no descriptors, no room, no permission
+    except OSError as error:  # such as no file descriptors, a full disk or no permission
         return _report_refusal(f"{error.filename or run_folder}: {error.strerror or error}", ExitCode.PREFLIGHT)
     if (reason := _initial_policy_refusal(process, config)) is not None:
         process.finish()
@@ -97,7 +98,7 @@ def _report_refusal(reason: str, code: ExitCode) -> ExitCode:
 
 
 def _initial_policy_refusal(process: ReplayProcess, config: RunConfig) -> str | None:
-    """Admit the policy with which a new run starts; return the reason if it is refused."""
+    """Admit the policy that a new run starts with; return the reason if it is refused."""
     if config.policy is None or not process.starts_run or process.policy:
         return None
     try:
@@ -107,7 +108,7 @@ def _initial_policy_refusal(process: ReplayProcess, config: RunConfig) -> str | 
 
 
 def _serve_loop(process: ReplayProcess, config: RunConfig, stop: threading.Event) -> int:
-    """Work until the loop has ended, or until ``stop``."""
+    """Run the work cycle until the loop has ended or ``stop`` is set; return the exit code."""
     expects_learner = config.link.listen is not None and not config.local_learner
     no_learner_since_s = time.monotonic() if expects_learner else math.inf
     try:
@@ -123,17 +124,17 @@ def _serve_loop(process: ReplayProcess, config: RunConfig, stop: threading.Event
         while process.run_once():
             pass
     except RestartFromCheckpoint:
-        # In lockstep a process that starts from the checkpoint alone repeats everything since.
+        # In lockstep, a process that starts afresh from the checkpoint repeats everything after it.
         process.abandon()
         os.execv(sys.executable, sys.orig_argv)
-    except TermFailed as error:  # earlier records are complete; a successor would fail at the same record
+    except TermFailed as error:  # earlier records have been processed; a successor would fail at the same one
         process.abandon()
         return _report_refusal(str(error), ExitCode.CONFIGURATION)
-    except MemoryLimitError as error:  # at once, before the machine's memory is exhausted: another process replaces it
+    except MemoryLimitError as error:  # exit before the machine's memory is exhausted; a new process takes over
         report(NAME, "warning", str(error))
         return ExitCode.INTERNAL
     if stop.is_set() and not process.has_loop_ended and not _is_orphaned():
-        process.abandon()  # only this process was ended, not the run
+        process.abandon()  # this process was stopped, but the run continues
         return ExitCode.INTERRUPTED
     process.finish()
     return ExitCode.OK

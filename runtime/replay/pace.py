@@ -1,8 +1,8 @@
 """Pace of the replay process: when it reads records, and when the loop waits for it.
 
 In real time nothing waits: learning overlaps the next episode, records accumulate for a while before they are read, and
-checkpoints are written in the background.  In lockstep the loop waits at a barrier after each training episode, which
-opens once everything that follows from the episode is done.
+checkpoints are written in the background.  In lockstep the loop waits at a barrier after each training episode; the
+barrier opens once all work for that episode is done.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from onrig.runtime.shm.ring import RingReader
 _MIN_PAUSE_MS: Final = 1
 _MAX_PAUSE_MS: Final = 8
 _READ_INTERVAL_S: Final = 0.02
-"""Interval between reads: a batch of records costs hardly more than one, and single records at 500 Hz keep a core
-busy."""
+"""Interval between reads.  Reading a batch costs hardly more than reading one record, whereas reading single records at
+500 Hz keeps a core busy."""
 _MAX_WAITING: Final = 64
 """Number of waiting records that triggers an immediate read."""
 
 
 class Pace(Protocol):
-    """Pace of the replay process; times in s of one monotonic clock."""
+    """Pace of the replay process; all times are in s on the same monotonic clock."""
 
     n_uncovered: int
-    """Number of records that had to leave the ring before a checkpoint (lockstep); they would be lost if the replay
-    process died now."""
+    """Number of records that had to leave the ring before a checkpoint covered them (lockstep); they would be lost if
+    the replay process died now."""
     concluded_s: float
     """Time at which the last episode was concluded (lockstep)."""
 
     def is_reading_due(self, waiting: int, now_s: float) -> bool:
-        """Whether to read the ``waiting`` records now, since the ring cannot wake a process."""
+        """Whether to read the ``waiting`` records now; polled, because the ring cannot wake a process."""
 
     def readable(self, records: NDArray[np.void]) -> int:
         """Return how many of the next ``records`` may be read now."""
@@ -51,13 +51,13 @@ class Pace(Protocol):
         """Return how long to wait for a learner's request if there is nothing else to do."""
 
     def note_pause(self, *, is_requested: bool) -> None:
-        """Record the end of a pause; ``is_requested``: whether a request ended it."""
+        """Record that a pause has ended; ``is_requested``: whether a request ended it."""
 
     def conclude(self, now_s: float) -> None:
-        """Write the checkpoint that is due, and let the loop continue if it waits."""
+        """Write a checkpoint if one is due, and let the loop continue if it is waiting."""
 
     def release(self, first_unsaved: int, first_unlogged: int | None) -> None:
-        """Free the records that the ring need not keep; arguments as in `first_retained`."""
+        """Free the records that the ring no longer needs to keep; arguments as in `first_retained`."""
 
     @property
     def awaits_learner(self) -> bool:
@@ -65,7 +65,7 @@ class Pace(Protocol):
 
 
 class RealTime:
-    """Real time, in which nothing waits; records for a successor occupy at most half of the ring, so that the loop can
+    """Pace in real time: nothing waits.  Records kept for a successor take up at most half of the ring, so the loop can
     always write."""
 
     n_uncovered: int = 0
@@ -83,11 +83,11 @@ class RealTime:
         return len(records)
 
     def note_read(self, now_s: float) -> None:
-        """Postpone the next reading, so that records accumulate."""
+        """Postpone the next read, so that records accumulate."""
         self._next_s = now_s + _READ_INTERVAL_S
 
     def pause_ms(self, now_s: float) -> int:
-        """Return the time until the accumulating records are due."""
+        """Return the time until the accumulated records are due to be read."""
         remaining_s = self._next_s - now_s
         return max(_MIN_PAUSE_MS, round(1e3 * (remaining_s if remaining_s > 0.0 else _READ_INTERVAL_S)))
 
@@ -102,8 +102,8 @@ class RealTime:
 
 
 class Lockstep:
-    """Lockstep, in which the loop waits at the barrier, and the ring keeps records not in a checkpoint unless it is
-    full."""
+    """Pace in lockstep: the loop waits at the barrier, and the ring keeps records until a checkpoint covers them or it
+    is full."""
 
     def __init__(
         self, config: RunConfig, ring: RingReader, continuity: Continuity, requests: LearnerRequests, board: Board
@@ -119,7 +119,7 @@ class Lockstep:
 
     @property
     def _last_done_episode(self) -> int:
-        """Last training episode whose learning is complete; with a trainer, every closed episode."""
+        """Last training episode for which learning is complete; with a trainer, the last closed episode."""
         return self._requests.last_done_episode if self._has_learner else self._requests.feed.last_closed_episode
 
     def is_reading_due(self, waiting: int, now_s: float) -> bool:
@@ -129,8 +129,8 @@ class Lockstep:
     def readable(self, records: NDArray[np.void]) -> int:
         """Return the number of records before the end of the next episode to be concluded.
 
-        An episode's transitions are inserted after all work for the previous episode.  The loop waits at its barriers,
-        so later records occur only if records are read again after a restart.
+        An episode's transitions are inserted only once all work for the previous episode is done.  Since the loop waits
+        at its barriers, records of later episodes occur only when records are read again after a restart.
         """
         return count_to_barrier(records, self._last_done_episode)
 
@@ -151,7 +151,7 @@ class Lockstep:
         if done <= self._last_concluded or done > board[Word.CLOSED]:
             return
         self.concluded_s = now_s
-        # During a repetition the loop is ahead of the episode, so its state is not that of the checkpoint.
+        # While an episode is being repeated, the loop is already past it, so its state does not match the checkpoint.
         if board[Word.BARRIER] <= done and requests.learner_state_saved and self._continuity.checkpoint_episode(done):
             requests.note_checkpoint(done)
         self._last_concluded = done
@@ -191,10 +191,10 @@ def count_to_barrier(records: NDArray[np.void], done: int) -> int:
 
 
 def first_retained(ring: RingReader, first_unsaved: int, first_unlogged: int | None, *, may_yield: bool) -> int:
-    """Return the number of the record before which all others may leave the ring.
+    """Return the number of the first record that the ring must keep.
 
-    Those before ``first_unsaved`` are in a checkpoint, those before ``first_unlogged`` in the log (None: no log).  A
-    ring that ``may_yield`` keeps at most half of its capacity.
+    Records before ``first_unsaved`` are in a checkpoint; records before ``first_unlogged`` are in the log (None: no
+    log).  If ``may_yield`` is true, the ring keeps at most half of its capacity.
     """
     first_kept = (
         min(first_unsaved, ring.n_taken) if first_unlogged is None else min(first_unsaved, ring.n_taken, first_unlogged)

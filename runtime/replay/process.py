@@ -49,16 +49,16 @@ NAME: Final = "replay"
 """Name of the process in reports."""
 _PROGRESS_INTERVAL_S: Final = 0.25
 _NOTIFY_TIMEOUT_S: Final = 5.0
-"""Grace period for busy learners at shutdown; those that have been silent for long are not awaited.  A remote learner
-that is not notified keeps trying to reconnect."""
+"""Grace period for busy learners at shutdown; learners that have been silent for a long time are not waited for.  A
+remote learner that is not notified keeps trying to reconnect."""
 _FULL_DISK_TIMEOUT_S: Final = 5.0
 """Timeout for writing the last rows to a full disk."""
 _LEARNER_TIMEOUT_S: Final = 20.0
-"""Timeout for the learner at the end of a lockstep run, between two conclusions."""
+"""Longest wait for the learner to conclude another episode after the loop of a lockstep run has ended."""
 
 
 class RestartFromCheckpoint(Exception):
-    """Raised to return to the checkpoint, from which a new learner repeats its predecessor's work (lockstep)."""
+    """Raised to return to the checkpoint, from where a new learner repeats its predecessor's work (lockstep)."""
 
 
 def _warn(line: str) -> None:
@@ -97,7 +97,7 @@ class ReplayProcess:
         self.starts_run: Final = start_state.is_first
         """Whether this process starts the run from the beginning."""
         self.recovery: Final = start_state.recovery
-        """Recovery of a resumed or taken-over run."""
+        """Recovery of a run that is resumed or, in lockstep, taken over; None otherwise."""
         earlier_files = {*read_list(run_folder).files, *start_state.files}
         self._log = open_log(
             config, run_folder, shm.name, self._events.write, shared_memory.loop_state.take, earlier_files
@@ -111,7 +111,7 @@ class ReplayProcess:
             memory.on_errors = self._telemetry.on_replay
         self._continuity = Continuity(config, run_folder, start_state, self._parts, self._log, self._events.write)
         self.policy: Final = self._continuity.begin(self.recovery)
-        """Id of the policy with which a resumed run continues; 0 without one."""
+        """Id of the policy that a resumed run continues with; 0 if it has none."""
         self._timing = TimingFile(run_folder / TIMING_FILE, lockstep=config.lockstep)
         self._intake = self._build_intake()
         self._pace = make_pace(config, shared_memory.ring, self._continuity, self._parts.requests, self._board)
@@ -154,7 +154,7 @@ class ReplayProcess:
         )
 
     def _build_intake(self) -> Intake:
-        """Continue the intake where the previous process left it."""
+        """Build an intake that continues where the previous process stopped."""
         board, parts, context = self._board, self._parts, self._continuity.context
         intake = Intake(
             parts,
@@ -194,7 +194,7 @@ class ReplayProcess:
         return None if verdict.accepted else f"{verdict.stage}: {verdict.reason}"
 
     def run_once(self) -> bool:
-        """Do all pending work; return False if there was none.  Raises RestartFromCheckpoint or MemoryLimitError."""
+        """Do all pending work; return whether records were read.  Raises RestartFromCheckpoint or MemoryLimitError."""
         self._signal_progress()
         records = self._next_records()
         if len(records):
@@ -230,7 +230,7 @@ class ReplayProcess:
         return records[: self._pace.readable(records)]
 
     def _warn_if_full(self) -> None:
-        """Warn once if a memory that keeps everything is full."""
+        """Warn once if a memory that should keep everything is full and rejects experiences."""
         memory = self._parts.memory
         if memory.overflows and not self._has_warned_full:
             self._has_warned_full = True
@@ -258,14 +258,18 @@ class ReplayProcess:
             self._events.write("connections_ended", address=address, why=reason, connections=connections)
 
     def _replace_learner(self) -> None:
-        """Lockstep: handle a new learner that replaces the learner of the last episodes."""
+        """Make way for a new learner that replaces the previous one (lockstep).
+
+        Raises RestartFromCheckpoint, unless records have left the ring before a checkpoint covered them.  In that case
+        the new learner continues from the current state, and the run is no longer reproducible.
+        """
         if not self._pace.n_uncovered:
             raise RestartFromCheckpoint
         self._parts.requests.admit_replacement()
         self._events.write("not_reproducible", reason="a new learner joined while no checkpoint could be written")
 
     def idle(self) -> None:
-        """Wait briefly for a request, before the ring is polled again."""
+        """Wait briefly for a request before the ring is polled again."""
         self._pace.note_pause(is_requested=self._server.wait(self._pace.pause_ms(time.monotonic())))
 
     # -- the end -----------------------------------------------------------------------------------------------------
@@ -277,7 +281,7 @@ class ReplayProcess:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the loop has ended and its records have been read, or a timeout has expired."""
+        """Whether the loop has ended, and either its records are read and its learner is done, or a timeout expired."""
         if not self.has_loop_ended:
             return False
         now_s = time.monotonic()
@@ -339,7 +343,7 @@ class ReplayProcess:
             self._server.wait(100)
 
     def abandon(self) -> None:
-        """Stop without changing the run's state, from which a successor continues."""
+        """Stop, leaving the run's state as it is for a successor to continue from."""
         self._continuity.abandon()
         self._log.close()
         self._publish_logged()

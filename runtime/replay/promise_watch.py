@@ -1,9 +1,9 @@
 """Watch on the shield's promise: whether the rig's measured steps agree with the plants that the promise covers.
 
-For each episode, the test uses the fraction of steps whose next measurement none of those plants explains.  The promise
-is withdrawn when ``MIN_EXCEEDING_EPISODES`` of the last ``WINDOW`` episodes exceed the claimed fraction.  If a covered
-plant exceeds it in an episode with probability p, a window does so by chance in at most ``WINDOW`` p /
-``MIN_EXCEEDING_EPISODES`` of all cases (Markov's inequality, for any dependence between episodes).
+In each episode, the watch measures the fraction of steps whose next measurement none of these plants explains.  The
+promise is withdrawn when ``MIN_EXCEEDING_EPISODES`` of the last ``WINDOW`` episodes exceed the claimed fraction.  If an
+episode of a covered plant exceeds it with probability p, a window leads to a withdrawal by chance with a probability of
+at most ``WINDOW`` p / ``MIN_EXCEEDING_EPISODES`` (by Markov's inequality, however the episodes depend on each other).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MIN_EXCEEDING_EPISODES: Final = 3
 MIN_CLAIMED_FRACTION: Final = 0.02
 """Minimum claimed fraction, so that one or two sensor glitches in an episode do not withdraw the promise."""
 MIN_STEPS: Final = 20
-"""Minimum number of steps of an episode that counts, here and in the test of a table."""
+"""Minimum number of steps for an episode to count, both here and in the test of a table."""
 _CHUNK_RECORDS: Final = 256
 """Number of records compared together."""
 
@@ -36,12 +36,14 @@ class StepCheck(Protocol):
     """Comparison of measured steps with the plants of a promise (``onrig.sim.barrier.one_step``)."""
 
     def count(self, records: NDArray[np.void]) -> tuple[int, int]:
-        """Return the numbers of unexplained and of all steps in an episode's consecutive records (dtype
-        ``RecordLayout.dtype``); a step is unexplained if no plant of the box reproduces it."""
+        """Return the number of unexplained steps, and of all steps, in consecutive records of an episode.
+
+        Records have dtype ``RecordLayout.dtype``; a step is unexplained if no plant of the box reproduces it.
+        """
 
 
 class SlidingWindowTest:
-    """Sequential test over episodes."""
+    """Sequential test over the latest episodes."""
 
     def __init__(self, claimed: float) -> None:
         self.claimed: Final = max(claimed, MIN_CLAIMED_FRACTION)
@@ -53,7 +55,7 @@ class SlidingWindowTest:
         return sum(self._exceeds)
 
     def add(self, n_unexplained: int, n_steps: int) -> bool:
-        """Add an episode; returns whether the claim is contradicted."""
+        """Add an episode; return whether the claim is contradicted."""
         if n_steps >= MIN_STEPS:
             self._exceeds.append(n_unexplained > self.claimed * n_steps)
         return self.n_exceeding >= MIN_EXCEEDING_EPISODES
@@ -69,7 +71,10 @@ class SlidingWindowTest:
 
 
 def false_alarm_rate(rate: float) -> float:
-    """Return a bound on the fraction of windows with a false alarm; ``rate``: fraction of episodes above the claim."""
+    """Return an upper bound on the fraction of windows with a false alarm.
+
+    ``rate``: fraction of episodes that exceed the claim.
+    """
     return min(1.0, WINDOW * rate / MIN_EXCEEDING_EPISODES)
 
 
@@ -86,8 +91,8 @@ class PromiseWatch:
         *,
         withdrawn: bool = False,
     ) -> None:
-        """``claimed``: permitted share of unexplained steps in an episode; ``withdrawn``: whether it was withdrawn
-        before."""
+        """``claimed``: permitted share of unexplained steps in an episode; ``withdrawn``: whether the
+        promise has been withdrawn before."""
         self._basis, self._check, self._event, self._withdraw = promise.basis, check, event, withdraw
         self._test = SlidingWindowTest(claimed)
         self._pending_records: list[NDArray[np.void]] = []
@@ -98,7 +103,7 @@ class PromiseWatch:
         """Whether the plant's code has failed, which ends the comparison."""
 
     def counts(self) -> dict[str, int]:
-        """State of the test between episodes, for a checkpoint."""
+        """Return the state of the test between episodes, for a checkpoint."""
         return {"promise_window": self._test.state, "promise_withdrawn": int(self.withdrawn)}
 
     def resume(self, counts: Mapping[str, int]) -> None:
@@ -162,7 +167,7 @@ class PromiseWatch:
 
 
 def claimed_fraction(box: object) -> float:
-    """Return the share of unexplained steps per episode in the test of a box's table; 0 without such a test."""
+    """Return the share of unexplained steps per episode found in the test of a box's table; 0 if it was not tested."""
     if getattr(box, "promise", None) != Basis.SAMPLED:
         return 0.0
     try:
@@ -175,7 +180,7 @@ def claimed_fraction(box: object) -> float:
 def watch_promise(
     config: RunConfig, check: StepCheck | None, event: Callable[..., None], board: Board
 ) -> PromiseWatch | None:
-    """Return the watch on a run's promise, which is withdrawn through ``board``; None without a check."""
+    """Return a watch that withdraws a run's promise through ``board``, or None without a ``check``."""
     if check is None:
         return None
     return PromiseWatch(

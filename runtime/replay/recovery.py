@@ -1,7 +1,7 @@
 """Recovery of a run: the stored state, the data removed from its files, and the position at which the loop continues.
 
 In lockstep everything returns to the newest checkpoint, and everything after it is repeated, bit for bit.  In real time
-nothing is repeated: the memory is that of the checkpoint, and the run continues after the last stored episode.
+nothing is repeated: the memory is restored from the checkpoint, and the run continues after the last stored episode.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ class Recovery(NamedTuple):
     rows: list[EpisodeRow]
     """Rows that remain in ``episodes.csv``."""
     unrecorded: list[EpisodeRow]
-    """The last of these rows, written after the checkpoint; all other data of their episodes are lost (real time)."""
+    """Those of ``rows`` that were written after the checkpoint; their episodes' other data are lost (real time)."""
     durations: Durations | None
     cut: Mapping[str, int]
-    """Amounts removed: rows, policies, bytes of a broken row."""
+    """Amounts removed: number of ``rows`` and of ``policies``, and ``bytes`` of a broken row."""
     n_checkpointed_records: int = 0
-    """Number of records of the ``unrecorded`` episodes included in the checkpoint."""
+    """Number of records of the ``unrecorded`` episodes that the checkpoint includes."""
 
     @property
     def summary_line(self) -> str:
@@ -102,11 +102,12 @@ def recover(
     warn: WarningSink,
     is_loop_running: bool = False,
 ) -> Recovery:
-    """Find where the run in ``folder`` continues, and cut everything beyond it.
+    """Find where the run in ``folder`` continues, and cut everything after that point.
 
-    ``restored`` and ``note``: counts and note of the newest checkpoint (None: no checkpoint).  ``is_loop_running``: the
-    loop has not stopped, so that later policies may have acted and are kept.  Raises CheckpointError, before anything
-    is cut, if another version wrote the checkpoint or a row is invalid, and OSError if a file cannot be cut.
+    ``restored`` and ``note``: counts and note of the newest checkpoint (None: no checkpoint).  ``is_loop_running``:
+    whether the loop is still running, in which case later policies may have acted and are kept.  Raises
+    CheckpointError, before anything is cut, if a different version wrote the checkpoint or a row is invalid, and
+    OSError if a file cannot be cut.
     """
     point = _decoded_point(folder, note) if restored is not None else None
     point_files = point.files if point is not None else {}
@@ -121,7 +122,7 @@ def recover(
     n_kept = min(n_checkpointed_rows, len(stored.rows)) if lockstep else len(stored.rows)
     returns_to_checkpoint = lockstep and not is_loop_running
     newest_policy = (restored["next_policy"] - 1 if restored is not None else 0) if returns_to_checkpoint else None
-    # From here on data are removed; the result is the same in any order and after any number of interrupted attempts.
+    # From here on data are removed.  The steps may run in any order and be interrupted any number of times.
     policies = _cut_policies(folder / "policies", newest_policy)
     truncate_index(
         folder / "policies", point_files.get(POLICY_INDEX, EMPTY_CHECKSUM).bytes if returns_to_checkpoint else None
@@ -155,7 +156,7 @@ def _decoded_point(folder: Path, note: bytes) -> Point:
 def _advance(
     loop: LoopState, stored: StoredRows, unrecorded: list[EpisodeRow], rolled_back: RolledBackList
 ) -> LoopState:
-    """Return the loop's state, advanced to the last row, without the policies rolled back after the checkpoint."""
+    """Return the loop's state advanced to the last row, without policies that were rolled back after the checkpoint."""
     switch = _without_rolled_back(loop.switch, rolled_back)
     if not stored.rows:
         return msgspec.structs.replace(loop, switch=switch)
@@ -170,14 +171,14 @@ def _advance(
 
 
 def _without_rolled_back(switch: SwitchState, rolled_back: RolledBackList) -> SwitchState:
-    """Return the switch's state without rolled-back policies, so that their predecessor acts."""
+    """Return the switch's state without rolled-back policies, so that their predecessors act instead."""
     rolled_back_ids = tuple(s.policy_id for s in switch.seated if rolled_back.contains_id(s.policy_id))
     remaining_policies = tuple(s for s in switch.seated if s.policy_id not in rolled_back_ids)
     return msgspec.structs.replace(switch, seated=remaining_policies, failed=(*switch.failed, *rolled_back_ids))
 
 
 def _cut_policies(folder: Path, newest_id: int | None) -> int:
-    """Delete the policies after ``newest_id`` (and partially written ones); return their number."""
+    """Delete policies after ``newest_id``, and partially written files; return the number of policies deleted."""
     n_removed = 0
     for path in folder.iterdir() if folder.is_dir() else ():
         is_later = (

@@ -1,4 +1,4 @@
-"""Repetition of the steps after the checkpoint by a resumed run: none in real time, all in lockstep."""
+"""Repetition of steps after the checkpoint by a resumed run: none of them in real time, all of them in lockstep."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Repetition(Protocol):
     """Rule that determines at which points a run can be continued."""
 
     relies_on: tuple[str, ...]
-    """Files that a checkpoint relies on, in addition to the rows of the episodes and the policies."""
+    """Files that a checkpoint relies on, in addition to the episodes' rows and the policies."""
 
     @property
     def is_at_rest(self) -> bool:
@@ -25,7 +25,7 @@ class Repetition(Protocol):
         """Whether a resumed run would repeat everything missing from the newest checkpoint."""
 
     def resume(self, episode: int) -> int:
-        """Continue after this episode from its checkpoint; return the checkpoint's episode, or -1 if it names none."""
+        """Continue after this episode from its checkpoint; return its episode, or -1 if checkpoints belong to none."""
 
 
 class NoRepetition:
@@ -40,8 +40,8 @@ class NoRepetition:
 
 
 class FullRepetition:
-    """Lockstep: a run can be continued bit for bit only between episodes, after all work for the last one, and if the
-    learner has saved its state.
+    """Lockstep: a run can be continued bit for bit only between episodes, once all work for the last one is done and
+    the learner has saved its state.
     """
 
     relies_on: tuple[str, ...] = ()  # the loop waits for the checkpoint, and no file relies on the events

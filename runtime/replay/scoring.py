@@ -1,4 +1,4 @@
-"""Rewards of a task's terms, which the replay process adds to the records that it reads; the tick does not need
+"""Rewards from a task's terms, which the replay process adds to the records that it reads; the tick does not need
 them."""
 
 from __future__ import annotations
@@ -31,10 +31,9 @@ class Terms:
         self._resolutions = np.array([a.resolution for a in rig.actuators])
 
     def score(self, records: Records) -> Records:
-        """Add the terms to each record whose transition is completed by the next one of ``records``; others are
-        unchanged.
+        """Return ``records`` with the terms added to the reward of each record whose transition the next one completes.
 
-        Raises TermFailed, including for a non-finite reward.
+        Other rewards are unchanged.  Raises TermFailed, also for a non-finite reward.
         """
         first, second = records[:-1], records[1:]
         scored_indices = np.flatnonzero(
@@ -66,7 +65,7 @@ class Terms:
         return records
 
     def complete(self, step: Step, next_step: Step) -> None:
-        """Add the terms to the reward of one step, like ``score`` for its record; raises TermFailed."""
+        """Add the terms to the reward of one step, as ``score`` does for its record; raises TermFailed."""
         step.reward = float(self.score(self._layout.pack([step, next_step]))["reward"][0])
 
 
@@ -77,7 +76,7 @@ def terms_of(config: RunConfig, layout: RecordLayout) -> Terms | None:
 
 
 class ScoredRingReader(RingReader):
-    """Replay process's end of the ring for a task with terms.
+    """The replay process's end of the ring, for a task with terms.
 
     A record can be read once the next one has been written, because its reward depends on it; the last record of an
     episode can be read at once.
@@ -92,7 +91,7 @@ class ScoredRingReader(RingReader):
         """Copy records like ``RingReader.peek``, with complete rewards; raises TermFailed."""
         if not limit:
             return super().peek(0)
-        has_ended = self._has_ended()  # before the ring is read, so that everything written until then is read
+        has_ended = self._has_ended()  # read before the ring, so that no record written before the end is missed
         records = super().peek(limit + 1)
         if not len(records):
             return records

@@ -21,7 +21,7 @@ from onrig.runtime.replay.checkpoint import CheckpointError
 
 EXPERIENCES: Final = "start/experiences.npz"
 NETWORKS: Final = "start/learner.npz"
-"""Paths of both files in a run folder."""
+"""Paths of the two files within a run folder."""
 FIRST_EPISODE: Final = 1 << 30
 """Number of the first episode of the initial experiences, higher than any episode number of a run."""
 
@@ -37,7 +37,7 @@ def digest(arrays: Mapping[str, NDArray[Any]]) -> str:
 
 
 def encode(arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """Return the bytes of an ``.npz`` file."""
+    """Return the bytes of an ``.npz`` file with these arrays."""
     archive = io.BytesIO()
     np.savez(archive, **arrays)  # type: ignore[arg-type]
     return archive.getvalue()

@@ -1,4 +1,4 @@
-"""Figures of the replay process's parts: progress line, view and ``summary.json``."""
+"""Figures from the replay process's parts, for the progress line, viewers and ``summary.json``."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Parts(NamedTuple):
     requests: LearnerRequests
     watch: PolicyWatch
     promise: PromiseWatch | None
-    """None if no plant predicts the rig's steps."""
+    """None if there is no plant to predict the rig's steps."""
 
 
 FILE: Final = "summary.json"
@@ -64,7 +64,7 @@ def progress(parts: Parts, *, active_policy: int, policy_age_s: float) -> dict[s
 
 
 def process_figures(parts: Parts, *, dropped: int) -> ProcessFigures:
-    """Return figures for viewers, in addition to the step records; ``dropped`` as in ``summary_content``."""
+    """Return the figures that viewers get in addition to the step records; ``dropped`` as in ``summary_content``."""
     figures = parts.figures
     score = figures.return_last20 if figures.normalized_last20 is None else figures.normalized_last20
     return ProcessFigures(
@@ -82,7 +82,7 @@ def process_figures(parts: Parts, *, dropped: int) -> ProcessFigures:
 
 
 def summary_content(parts: Parts, *, dropped: int, active_policy: int) -> dict[str, object]:
-    """Return the content of ``summary.json``, in its order, for the current state of the run.
+    """Return the content of ``summary.json``, in the file's order, for the current state of the run.
 
     ``dropped``: records lost because the ring was full, over the run's lifetime.  ``active_policy``: id of the policy
     that acted last.

@@ -1,6 +1,6 @@
 """One reset of a rig: a limited number of attempts, each with a timeout, separated by rests.
 
-The logic is pure and uses only device time, so it behaves identically in tests, in lockstep and on a rig. It ends
+The logic uses no clock but device time, so it behaves identically in tests, in lockstep and on a rig.  A reset ends
 within ``attempts * (timeout_s + rest_s)``.
 """
 
@@ -26,15 +26,15 @@ class Progress(enum.Enum):
     GAVE_UP = "gave up"
     """All attempts have failed."""
     OUT_OF_LIMITS = "beyond"
-    """The rig left the limits of the reset."""
+    """The rig has left the limits of the reset."""
     DIVERGES = "diverges"
-    """The opposed quantity grows although the controller acts with full effort."""
+    """The quantity that the controller opposes grows despite its full effort."""
     FAILED = "failed"
     """The controller's code failed."""
 
 
 class Decision(NamedTuple):
-    """Action for the shield, and state of the reset."""
+    """Action to pass to the shield, and state of the reset."""
 
     action: tuple[float, ...]
     progress: Progress
@@ -60,7 +60,7 @@ class EpisodeReset:
         self.begin()
 
     def set_start(self, start: Mapping[str, float]) -> None:
-        """Set another start for the next resets."""
+        """Set the start for the resets that follow."""
         if start == self._start:
             return
         self._start, reset = start, self._reset
@@ -97,7 +97,8 @@ class EpisodeReset:
         return action
 
     def decide(self, observation: Sequence[float], elapsed_s: float) -> Decision:
-        """Decide on a frame received ``elapsed_s`` (device time) after the previous one; 0 for the first."""
+        """Return the decision for a frame, ``elapsed_s`` (device time) after the previous one; 0 for the first
+        frame."""
         reset = self._reset
         for index, name, low, high in self._limits:
             if not low <= observation[index] <= high:

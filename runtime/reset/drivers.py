@@ -1,6 +1,6 @@
 """Controllers that drive a rig to its start: functions of the observation (SI units) with little state and no clock.
 
-Success and timeouts are determined in ``onrig.runtime.reset.attempts``.
+``onrig.runtime.reset.attempts`` determines success and timeouts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class SettleDriver:
         self.opposed: float | None = None
 
     def drive(self, observation: Sequence[float], elapsed_s: float) -> Action:
-        """Return the braking command, or the push's command at the beginning of a later attempt."""
+        """Return the braking command or, at the beginning of a later attempt, the command that pushes the rig."""
         velocity = observation[self._velocity_index]
         if self._attempt > 1 and elapsed_s < self._push_s:
             fraction, self.opposed = 1.0 if self._attempt % 2 == 0 else -1.0, None
@@ -43,7 +43,7 @@ class SettleDriver:
 
 
 class DrawDriver:
-    """Speed servo for a ball with coils that only pull: v_des = -k (x - goal), bounded, produced by the coil ahead."""
+    """Speed servo for a ball with coils that only pull: the coil ahead produces v_des = -k (x - goal), bounded."""
 
     def __init__(self, reset: Draw, start: Mapping[str, float], rig: Rig) -> None:
         names = [o.name for o in rig.observations]
@@ -84,8 +84,10 @@ class DrawDriver:
         return action
 
     def _current_goal(self, x: float, v: float, via: float) -> float:
-        """Return the goal: the start once the ball is slow at ``via``, otherwise ``via``, even if it turns back on its
-        way."""
+        """Return the goal: the start once the ball has been slow at ``via``, otherwise ``via``.
+
+        The goal becomes ``via`` again if the ball overshoots the start or turns back on the way to it.
+        """
         direction = 1.0 if via > self._start else -1.0
         distance_ahead, speed = direction * (x - self._start), -direction * v
         slow_speed = 0.25 * self._reset.speed
@@ -98,8 +100,10 @@ class DrawDriver:
         return self._start if self._has_left_via else via
 
     def _currents_for(self, x: float, velocity_error: float) -> tuple[Action, bool]:
-        """Return the currents that correct a velocity error with the nearest coil in its direction, at least ``lever``
-        away; and whether the coil saturates."""
+        """Return the currents that correct a velocity error, and whether the coil that does so saturates.
+
+        This is the nearest coil in the direction of the error that is at least ``lever`` away.
+        """
         is_saturated = False
         currents = list(self._safe_action)
         direction = 1.0 if velocity_error > 0 else -1.0

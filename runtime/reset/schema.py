@@ -1,6 +1,6 @@
 """Section ``task.reset``: reset controllers for rigs that cannot reset themselves to the start (``task.start``).
 
-All values are in SI units; names are those of the rig's observations and actuators.
+All values are in SI units, and names refer to the rig's observations and actuators.
 """
 
 from __future__ import annotations
@@ -32,27 +32,28 @@ class Driver(Protocol):
     """Controller that drives a rig to its start."""
 
     opposed: float | None
-    """Magnitude opposed by the last action at full effort; None below full effort."""
+    """Magnitude of the quantity that the last action opposed at full effort; None if it was below full effort."""
 
     def begin(self, attempt: int) -> None:
         """Clear the state of the previous attempt; attempts are numbered from 1."""
 
     def drive(self, observation: Sequence[float], elapsed_s: float) -> Action:
-        """Return the action (m,) for an observation (n,), both in SI units, ``elapsed_s`` after the attempt's start."""
+        """Return the action (m,) for an observation (n,), both in SI units; ``elapsed_s``: time since the attempt's
+        start."""
 
 
 class Reset(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="kind"):
     """Description of a reset controller; a subclass declares its settings as fields and its name as the tag."""
 
     home: ClassVar[str]
-    """Module and class (settings, start, rig) of its ``Driver``."""
+    """Module and class of its ``Driver``, which takes the settings, the start and the rig."""
     reaches_any_start: ClassVar[bool] = True
     """Whether it can reach every start; False if it only reaches the rig's rest position."""
 
     within: dict[str, Positive]
     """Tolerance around the start, by observation name."""
     hold_s: NotNegative = 0.2
-    """Time within tolerance, under the safe output, that completes the reset."""
+    """Time that the rig must spend within tolerance, under the safe output, to complete the reset."""
     timeout_s: Positive = 10.0
     """Timeout of one attempt, in device time."""
     attempts: Annotated[int, msgspec.Meta(ge=1, le=MAX_ATTEMPTS)] = 3
@@ -70,8 +71,8 @@ class Reset(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         return driver
 
     def problems(self, start: Mapping[str, float], rig: Rig) -> Iterator[tuple[str, str]]:
-        """List (path, message) for each reason why this controller cannot be used on a rig, except for the fields
-        common to all resets."""
+        """List (path, message) for each reason why this controller cannot be used on a rig, except for problems in the
+        fields that all resets have."""
         return iter(())
 
 
@@ -91,7 +92,7 @@ class Settle(Reset, frozen=True, forbid_unknown_fields=True, tag="settle", kw_on
     full_at: Positive
     """Velocity from which the actuator brakes with full effort."""
     push_s: NotNegative = 0.2
-    """Duration of the push before later attempts."""
+    """Duration of the push that begins each later attempt."""
 
     def problems(self, start: Mapping[str, float], rig: Rig) -> Iterator[tuple[str, str]]:
         """List missing or unsuitable signals, and a push that leaves no time in an attempt."""
@@ -107,10 +108,10 @@ class Settle(Reset, frozen=True, forbid_unknown_fields=True, tag="settle", kw_on
 
 
 class Draw(Reset, frozen=True, forbid_unknown_fields=True, tag="draw", kw_only=True):
-    """Resets a ball on a track by closed-loop speed control; its coils can only pull.
+    """Reset of a ball on a track by closed-loop speed control with coils that can only pull.
 
     A start with coils on one side only is reached from ``via``, a position with coils on both sides: the ball is
-    stopped there, then accelerated and braked.
+    stopped there, then accelerated towards the start and braked.
     """
 
     home = "onrig.runtime.reset.drivers:DrawDriver"
@@ -122,7 +123,7 @@ class Draw(Reset, frozen=True, forbid_unknown_fields=True, tag="draw", kw_only=T
     coils: dict[str, Quantity]
     """Coil position (m) by actuator name."""
     via: Quantity | None = None
-    """Intermediate position (m); null: directly to the start."""
+    """Intermediate position (m); null: drive directly to the start."""
     speed: Positive = 0.1
     """Highest desired speed (m/s)."""
     stiffness: Positive = 6.0
@@ -130,9 +131,9 @@ class Draw(Reset, frozen=True, forbid_unknown_fields=True, tag="draw", kw_only=T
     response_s: Positive = 0.03
     """Time constant of the speed servo."""
     strength: Positive
-    """c1/m of the coils' pull d -> c1/m d / (d^2 + reach)^3 per actuator unit (an error of 30 % does no harm)."""
+    """c1/m in the coils' pull d -> c1/m d / (d^2 + reach)^3 per actuator unit (an error of 30 % does no harm)."""
     reach: Positive
-    """c2 of that pull (m^2)."""
+    """c2 in that pull (m^2)."""
     lever: Positive = 0.004
     """Minimum distance at which a coil may pull (m)."""
 

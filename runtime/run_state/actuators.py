@@ -1,8 +1,8 @@
 """State of a rig's actuators as confirmed by its device: read from the board and evaluated without I/O.
 
-*Safe* means confirmed by a state frame of the device. Without one, only the device's lease bounds the time. It counts
-from the frame that the last command answers, because the device accepts a command only within that frame's period
-(``hw/PROTOCOL.md`` §4).
+*Safe* means confirmed by a state frame from the device. Without such a frame, only the device's lease limits how long a
+command stays in force. The lease counts from the frame that the last command answers, because the device accepts a
+command only within that frame's period (``hw/PROTOCOL.md`` §4).
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ class Actuators(NamedTuple):
     """State of the actuators, read from the board; times are the host's monotonic clock in ns."""
 
     safe_ns: int
-    """Time of receipt of the newest frame that shows them safe; 0 if none since the device was armed."""
+    """Time of receipt of the newest frame that shows them safe; 0 if none has arrived since the device was armed."""
     since_ns: int
     """Time of receipt of the first of those frames."""
     answered_ns: int
     """Time of receipt of the frame that the last command answers; 0 if none was sent."""
     hold_ns: int
-    """Time for which the device's lease keeps that command in force; 0 if no lease runs."""
+    """How long the device's lease keeps that command in force; 0 if no lease runs."""
     loop_has_ended: bool
     """Whether the loop has ended and sends no more commands."""
 
     @classmethod
     def read(cls, board: Board) -> Actuators:
-        """Read the words of the board."""
+        """Read the state from the board."""
         return cls(
             board[Word.SAFE_NS],
             board[Word.SAFE_SINCE_NS],
@@ -50,11 +50,11 @@ class Actuators(NamedTuple):
 
     @property
     def is_unused(self) -> bool:
-        """Return whether the run sent no command, so that only the safe output can be in force."""
+        """Whether the run sent no command, so that only the safe output can be in force."""
         return self.answered_ns == 0
 
     def unconfirmed_message(self, now_ns: int, now_unix_s: float) -> str:
-        """Return one line about actuators that no frame shows safe; ``now_*``: both clocks at the same moment."""
+        """Return one line about actuators that no frame shows to be safe; ``now_*``: both clocks at the same moment."""
         if self.is_unused:
             return f"{_NO_SAFE_FRAME_TEXT}, and no command was sent to it"
         if not self.hold_ns:
@@ -66,7 +66,10 @@ class Actuators(NamedTuple):
         return f"{_NO_SAFE_FRAME_TEXT}; the device's lease {verb} at {clock} ({bound})"
 
     def final_verdict(self, code: int, now_ns: int, now_unix_s: float) -> tuple[int, str]:
-        """Return the exit code at the end of a run, and a line about the actuators; the code is 0 only if confirmed."""
+        """Return the exit code at the end of a run, and a line about the actuators.
+
+        OK and INTERRUPTED become HARDWARE if commands were sent and no frame shows the actuators safe.
+        """
         if self.safe_ns:
             return code, SAFE_TEXT
         if self.is_unused:

@@ -2,8 +2,8 @@
 
 Append-only files (rows, log, events) grow during the run: each checkpoint of the memory contains their checksums at
 that time. Completed files are listed in ``checksums.json``, which is written when the run starts, is resumed and ends.
-A CRC-32 continues where it left off, so that no file is read from its start twice.  As for the segments of the memory,
-it detects damage and careless edits, not forgery.
+A CRC-32 continues where it left off, so that no file is read from its start twice.  As in the memory's segments, it
+detects damage and careless edits, not forgery.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EMPTY_CHECKSUM: Final = FileChecksum()
 
 
 def extent_of(data: bytes | memoryview) -> FileChecksum:
-    """Return the extent of a file with this content."""
+    """Return the length and CRC-32 of a file with this content."""
     return FileChecksum(len(data), zlib.crc32(data))
 
 
@@ -44,8 +44,8 @@ def measure(
 ) -> FileChecksum:
     """Extend a checksum over the bytes of a file that follow ``start``, up to offset ``end`` (None: its end).
 
-    ``whole_lines``: only up to the last line break, because a line may be incomplete.  Returns a shorter extent if the
-    file ends before ``end``.  Raises OSError.
+    ``whole_lines``: stop after the last line break, because the last line may be incomplete.  The result covers fewer
+    bytes if the file ends before ``end``.  Raises OSError.
     """
     offset, crc = start.bytes, start.crc32
     with open_file(path, None) as file:
@@ -61,8 +61,8 @@ def measure(
 
 
 def difference(path: Path, expected: FileChecksum, *, may_be_longer: bool = False) -> str | None:
-    """Describe how a file differs from ``expected``; None if it does not. ``may_be_longer``: whether it may be
-    longer."""
+    """Describe how a file differs from ``expected``; return None if it does not. ``may_be_longer``: whether the file
+    may be longer than expected."""
     if not path.exists():
         return "is missing"
     if not path.is_file():
@@ -80,9 +80,8 @@ def difference(path: Path, expected: FileChecksum, *, may_be_longer: bool = Fals
 
 
 class RunningChecksums:
-    """Running checksums of the append-only files of a run, each read once. A missing or shortened file keeps its last
-    extent.
-    """
+    """Running checksums of a run's append-only files, each of which is read once. A missing or shortened file keeps its
+    last checksum."""
 
     def __init__(self, folder: Path, extents: Mapping[str, FileChecksum]) -> None:
         self._folder, self._extents = folder, dict(extents)
@@ -100,11 +99,11 @@ class FileList(NamedTuple):
     """Content of ``checksums.json``."""
 
     files: Mapping[str, FileChecksum] = MappingProxyType({})
-    """Completed files by their path in the folder."""
+    """Completed files, keyed by their path in the folder."""
     damaged: tuple[str, ...] = ()
     """Files found damaged when the run was resumed, which therefore count as lost."""
     problem: str = ""
-    """Problem with the list itself; its files are then unknown."""
+    """Problem with the list itself, in which case its files are unknown."""
 
     @property
     def is_final(self) -> bool:
@@ -120,7 +119,7 @@ class _Document(msgspec.Struct, frozen=True):
 
 
 def read_list(folder: Path) -> FileList:
-    """Read ``checksums.json``."""
+    """Read ``checksums.json``; an unusable file gives a list with a ``problem``."""
     path = folder / CHECKSUM_FILE
     if not path.exists():
         return FileList(problem="is missing")

@@ -3,7 +3,7 @@
 * *Rows*: ``episodes.csv`` has one row for each training and evaluation episode that the loop closed, in order.
 * *Experiences*: every step record that the loop wrote was read, and the memory on disk covers it.
 * *Policies*: ``policies/`` has every policy that acted in an episode of the rows, unchanged.
-* *Log*: unless disabled or ended by a configured limit, it has every record read.
+* *Log*: unless it is disabled or a configured limit ended it, the log has every record that was read.
 * *Files*: no file is missing or truncated, and none was found damaged when the run was resumed.
 """
 
@@ -36,10 +36,10 @@ class Completeness(msgspec.Struct, frozen=True):
     complete: bool
     rows: ItemCount
     experiences: ItemCount | None = None
-    """Step records written by the loop, and those covered by memory and checkpoints."""
+    """Step records written by the loop, and how many of them the memory and its checkpoints cover."""
     policies: ItemCount | None = None
     log: ItemCount | None = None
-    """Step records; None without a log."""
+    """Step records passed to the log, and how many of them it contains; None without a log."""
     files: ItemCount | None = None
     """Files with a checksum, and how many of them are intact."""
     lost: tuple[str, ...] = ()
@@ -49,18 +49,18 @@ class Completeness(msgspec.Struct, frozen=True):
 
 
 class LogAccount(NamedTuple):
-    """Numbers of records passed to a log, and of those missing from it."""
+    """Number of records passed to a log, and number of those missing from it."""
 
     offered: int
     missing: int
     reason: str = ""
-    """Reason for the missing records."""
+    """Reason why records are missing."""
     ended_by_limit: bool = False
     """Whether a configured limit ended the log."""
 
 
 class Account(NamedTuple):
-    """Counts of the replay process at the end of a run."""
+    """Counts that the replay process reports at the end of a run."""
 
     rows: int
     """Episodes closed by the loop since the start of the run."""
@@ -86,7 +86,7 @@ class FolderContents(NamedTuple):
 
     rows: int
     sequence_gap: str = ""
-    """Problem in the sequence of the rows, or empty."""
+    """Problem in the sequence of the rows; empty if there is none."""
     missing: tuple[int, ...] = ()
     """Policies that acted but have no file."""
     altered: tuple[int, ...] = ()
@@ -106,10 +106,10 @@ def assess(
     files: Mapping[str, FileChecksum] | None = None,
     damaged: Iterable[str] = (),
 ) -> Completeness:
-    """Compare the account with the run folder.
+    """Determine completeness by comparing the account with the run folder.
 
-    ``acted``: policies in addition to those of the rows; ``files``: files with their extents; ``damaged``: files found
-    damaged when the run was resumed.
+    ``acted``: policies that acted in addition to those in the rows; ``files``: files with their expected extents;
+    ``damaged``: files found damaged when the run was resumed.
     """
     try:
         rows = read_rows(folder / "episodes.csv").rows
@@ -157,7 +157,7 @@ def sequence_gap(rows: Sequence[EpisodeRow]) -> str:
 
 
 def _truncation_problem(folder: Path, name: str, extent: FileChecksum) -> str:
-    """Describe a missing or truncated file of this session, whose content is not read again."""
+    """Describe a missing or truncated file of this session, without reading its content again; empty if intact."""
     path = folder / name
     if not path.is_file():
         return f"{name} is missing"
@@ -166,7 +166,7 @@ def _truncation_problem(folder: Path, name: str, extent: FileChecksum) -> str:
 
 
 def judge(account: Account, contents: FolderContents) -> Completeness:
-    """Determine completeness from the account and the folder's content."""
+    """Determine completeness from the account and the folder's contents."""
     lost = []
     if contents.rows < account.rows:
         lost.append(f"rows: {account.rows - contents.rows} of {account.rows} are not in episodes.csv")
@@ -208,7 +208,8 @@ def judge(account: Account, contents: FolderContents) -> Completeness:
 
 
 def assess_without_account(rows: int, folder: Path) -> Completeness:
-    """Determine completeness without the account of a crashed replay process; ``rows``: episodes closed by the loop."""
+    """Describe the completeness after a replay process crashed without an account; ``rows``: episodes closed by the
+    loop."""
     try:
         present = len(read_rows(folder / "episodes.csv").rows)
     except (OSError, ValueError):
@@ -220,7 +221,7 @@ def assess_without_account(rows: int, folder: Path) -> Completeness:
 
 
 def summary_line(completeness: Completeness) -> str:
-    """One line for users."""
+    """Summarise completeness in one line for users."""
     if not completeness.complete:
         return f"DATA INCOMPLETE: {'; '.join(completeness.lost)}" + _reproducibility_note(completeness)
     parts = [f"{completeness.rows.present} rows"]

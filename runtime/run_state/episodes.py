@@ -24,7 +24,8 @@ from onrig.runtime.task import Task, episode_steps
 
 
 class EpisodeRow(NamedTuple):
-    """One row of ``episodes.csv``; rewards in the task's raw units, ``exploration`` the mean over its steps."""
+    """One row of ``episodes.csv``; rewards are in the task's raw units, and ``exploration`` is the mean over the
+    steps."""
 
     episode: int
     kind: str
@@ -55,14 +56,14 @@ class EpisodeSums(msgspec.Struct):
     kind: int
     steps: int = 0
     reward: float | None = 0.0
-    """Sum over the steps; None for NaN, which JSON lacks."""
+    """Sum over the steps; None stands for NaN, which JSON lacks."""
     exploration: float | None = 0.0
     interventions: int = 0
     missed: int = 0
     policy_id: int = 0
-    """Latest policy that acted."""
+    """Id of the latest policy that acted."""
     passed: int = 0
-    """Steps elapsed, valid or not; 0 in checkpoints of earlier versions."""
+    """Number of steps elapsed, valid or not; 0 in checkpoints written by earlier versions."""
 
     def add(self, records: NDArray[np.void]) -> None:
         """Add the next records, at least one."""
@@ -76,8 +77,10 @@ class EpisodeSums(msgspec.Struct):
         self.policy_id = max(self.policy_id, int(records["policy_id"].max()))
 
     def row(self, task: Task, t_mono_ns: int, cut_off_steps: int = 0, cut_off_reward: float = 0.0) -> EpisodeRow:
-        """Build the row of the episode, which ended at ``t_mono_ns``; a termination cut off ``cut_off_steps`` steps,
-        which count as ``cut_off_reward`` each."""
+        """Build the row of the episode, which ended at ``t_mono_ns``.
+
+        ``cut_off_steps``: number of steps cut off by a termination, each of which counts as ``cut_off_reward``.
+        """
         n, total, exploration = self.steps, _float(self.reward), _float(self.exploration)
         mean = total / n if n else math.nan
         return EpisodeRow(
@@ -112,7 +115,7 @@ class EpisodeAccounts:
         self._task, self._n_steps = task, episode_steps(task, rate_hz)
         self._cut_off_reward = compile_cut_off_reward(task, rig)
         self._open_sums: list[EpisodeSums] = []
-        """Sums of the open episode and of its interrupted attempts, those of the newest records last."""
+        """Sums of the open episode and of its interrupted attempts; the sums with the newest records come last."""
 
     @property
     def is_between_episodes(self) -> bool:
@@ -146,11 +149,11 @@ class EpisodeAccounts:
             self._open_sums = [*(s for s in self._open_sums if s is not sums), sums]
 
     def state(self) -> tuple[EpisodeSums, ...]:
-        """State of the open episode, for a checkpoint."""
+        """Return the state of the open episode, for a checkpoint."""
         return tuple(msgspec.structs.replace(sums) for sums in self._open_sums)
 
     def restore(self, state: tuple[EpisodeSums, ...]) -> None:
-        """Restore the result of ``state()``."""
+        """Restore a state returned by ``state()``."""
         self._open_sums = list(state)
 
 
@@ -161,7 +164,7 @@ class StoredRows(NamedTuple):
     ends: list[int]
     """Byte offset of the end of each row."""
     n_partial_bytes: int
-    """Bytes after the last complete line: a row truncated by a power failure."""
+    """Number of bytes after the last complete line, left by a row that a power failure truncated."""
 
 
 def read_rows(path: Path) -> StoredRows:
@@ -226,15 +229,14 @@ def parse_row(line: bytes) -> EpisodeRow | None:
 
 
 class EpisodeFile:
-    """Writer of ``episodes.csv``; a reader always sees complete lines. While the disk is full, rows wait in memory, in
-    order.
-    """
+    """Writer of ``episodes.csv``; readers always see complete lines. While the disk is full, rows wait in memory, in
+    order."""
 
     def __init__(self, path: Path) -> None:
         self.count = 0
         """Number of rows appended, including those not yet written."""
         self.last: EpisodeRow | None = None
-        with contextlib.suppress(ValueError):  # edited by hand: keep it and append
+        with contextlib.suppress(ValueError):  # edited by hand: keep the file and append to it
             stored = read_rows(path)
             self.count = len(stored.rows)
             self.last = stored.rows[-1] if stored.rows else None
@@ -252,8 +254,9 @@ class EpisodeFile:
         return len(self._row_ends)
 
     def append(self, row: EpisodeRow) -> None:
-        """Write one row; floats with all digits, so that equal runs give equal files; None as an empty field. A
-        repeated row of an episode, from a restarted replay process that reads records again, is ignored.
+        """Append one row, ignoring a row repeated by a restarted replay process that reads records again.
+
+        Floats are written with all digits, so that equal runs give equal files; None is written as an empty field.
         """
         if self.last is not None and _sort_key(row) <= _sort_key(self.last):
             return

@@ -1,9 +1,9 @@
 """``events.jsonl``: admissions, interventions, misses and faults, one JSON object per line, as they happen.
 
-One table defines the kinds of events: who can cause them, and by which fields they are aggregated.  The length of the
-file is bounded.  Repeated events are aggregated: the first is written at once, equal ones in one line at the end of a
-window, which starts short and doubles while they continue.  Events caused by outsiders may fill only a part of the
-file. Events that no longer fit are dropped and counted.
+One table defines the kinds of events: who can cause them, and by which fields they are aggregated.  The file's length
+is bounded.  Repeated events are aggregated: the first is written at once, the following ones as a single line at the
+end of a window, which starts short and doubles while they continue.  Events caused by outsiders may fill only part of
+the file. Events that no longer fit are dropped and counted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Origin(enum.Enum):
 
     @property
     def max_file_bytes(self) -> int | None:
-        """Size of the file (bytes) up to which such an event is written; None: unlimited."""
+        """Size of the file, in bytes, up to which events of this origin are written; None: unlimited."""
         return {Origin.PEER: MAX_FILE_BYTES // 4, Origin.RUN: MAX_FILE_BYTES * 3 // 4, Origin.VITAL: None}[self]
 
     @property
@@ -54,9 +54,9 @@ class Kind(NamedTuple):
 
     origin: Origin = Origin.RUN
     grouped_by: tuple[str, ...] | None = None
-    """Fields by which events are aggregated into one line (few values each); None: no aggregation."""
+    """Fields by which events are aggregated into one line (each takes few values); None: no aggregation."""
     summed: tuple[str, ...] = ()
-    """Fields summed in an aggregated line; the others are those of the last event."""
+    """Fields summed in an aggregated line; the other fields are those of the last event."""
 
 
 _KINDS: Final = {
@@ -91,7 +91,7 @@ _ESSENTIAL_KIND: Final = Kind(Origin.VITAL)
 
 
 def kind_of(kind: str, fields: Fields) -> Kind:
-    """Kind of an event; any event with a fault is vital."""
+    """Return the kind of an event; any event with a fault is vital."""
     return _ESSENTIAL_KIND if fields.get("fault") else _KINDS.get(kind, _DEFAULT_KIND)
 
 
@@ -112,7 +112,7 @@ def n_occurrences(fields: Mapping[str, object]) -> int:
 MIN_WINDOW_S: Final = 1.0
 MAX_WINDOW_S: Final = 64.0
 MAX_WINDOWS: Final = 64
-"""Maximum number of open windows; the oldest is closed beyond it."""
+"""Maximum number of open windows; if it is exceeded, the oldest window is closed."""
 _Key = tuple[Value, ...]
 
 
@@ -134,7 +134,7 @@ class _Window:
 
 
 class EventAggregator:
-    """Combines repeated events into one line per window."""
+    """Aggregator that combines repeated events into one line per window."""
 
     def __init__(self) -> None:
         self._windows: dict[_Key, _Window] = {}
@@ -190,7 +190,7 @@ def _sum_fields(kind: Kind, previous: PendingEvent | None, fields: Fields) -> di
 
 
 _MAX_PENDING_LINES: Final = 1000
-"""Maximum number of lines buffered while the disk is full; beyond it the oldest are dropped, essential ones last."""
+"""Maximum number of lines buffered while the disk is full; beyond it, the oldest are dropped, essential ones last."""
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -210,14 +210,15 @@ class EventFile:
         self._n_reported_drops = 0
 
     def write(self, kind: str, **fields: Value) -> None:
-        """Append one event, or count it; never raises.  On a full disk the write is retried later."""
+        """Append one event, or count it if it is aggregated or dropped; never raises.  If the disk is full, the write
+        is retried later."""
         now_s = time.monotonic()
         for event in self._aggregator.add(kind, fields, now_s, time.time()):
             self._put(event)
         self._flush()
 
     def poll(self) -> None:
-        """Write the aggregated events that are due; call periodically."""
+        """Write the aggregated events that are due; call this periodically."""
         due = self._aggregator.due(time.monotonic())
         for event in due:
             self._put(event)
@@ -246,7 +247,7 @@ class EventFile:
         return n_bytes + sum(len(line) for line, _ in self._unwritten_lines)
 
     def _drop(self, kind: str) -> None:
-        """Count a dropped event; report the counts at the 1st, 2nd, 4th, ... and at the end."""
+        """Count a dropped event; report the counts at the 1st, 2nd, 4th, ... dropped event and at the end."""
         self._dropped_counts[kind] += 1
         if self._dropped_counts.total() >= 2 * self._n_reported_drops:
             self._report_dropped()

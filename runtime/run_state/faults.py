@@ -286,7 +286,7 @@ def device_fault(code: int, *, latched: bool = False) -> FaultName:
 
 
 def is_harder_to_release(fault: FaultName, other: FaultName) -> bool:
-    """Return whether a fault is harder to release than another."""
+    """Return whether ``fault`` is harder to release than ``other``."""
     ranks = list(Rearm)
     return ranks.index(FAULTS[fault].rearm) > ranks.index(FAULTS[other].rearm)
 
@@ -316,29 +316,30 @@ class LinkFault(LinkError):
 
 
 def link_fault(error: LinkError) -> FaultName:
-    """Return the fault for a LinkError."""
+    """Return the fault that corresponds to a LinkError."""
     return error.fault if isinstance(error, LinkFault) else FaultName.LINK_CLOSED
 
 
 _ARMED_OR_FAULT: Final = int(Status.ARMED | Status.FAULT)
-"""A plain number, because an operation on an enumeration of flags takes microseconds."""
+"""Both bits as a plain number, because operations on a flag enumeration take microseconds."""
 
 
 def is_unfit(state: State) -> bool:
-    """Whether a device cannot continue: it has latched a fault, named or not, or is not armed."""
+    """Return whether a device cannot continue because it has latched a fault, named or not, or is not armed."""
     return state.fault != 0 or state.status & _ARMED_OR_FAULT != Status.ARMED
 
 
 def precedes_arming(state: State) -> bool:
-    """Whether a frame was sampled before the device processed the request to arm; False if it reports a fault."""
+    """Return whether a frame was sampled before the device processed the request to arm; False if the frame reports a
+    fault."""
     return not is_faulted(state) and not state.status & Status.ARMED
 
 
 def is_faulted(state: State) -> bool:
-    """Whether a device reports a latched fault, by its code or by the bit alone."""
+    """Return whether a device reports a latched fault, by its code or by the FAULT bit alone."""
     return state.fault != 0 or state.status & Status.FAULT != 0
 
 
 def reported_fault(state: State) -> FaultName:
-    """Return the fault reported by a frame, or the one for a device found disarmed."""
+    """Return the fault reported by a frame, or the fault for a device found disarmed if it reports none."""
     return device_fault(state.fault, latched=is_faulted(state))

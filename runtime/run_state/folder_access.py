@@ -1,8 +1,8 @@
 """Check that only the user of the run can write to a folder, so that no other user can redirect its files.
 
-In a folder writable by others, any name may be a symbolic link. A run therefore writes only to a
-folder of its user that no one else can write to and that contains only the user's files and folders, and no links.
-Links on the path to the folder are accepted if they belong to the user or root, so that `runs` may be on another disk.
+In a folder that others can write to, any name may be a symbolic link. A run therefore writes only to a folder of its
+user that no one else can write to and that contains only the user's own files and folders, and no links. Links on the
+path to the folder are accepted if they belong to the user or root, so that `runs` may be on another disk.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from onrig.runtime.files import try_lock
 
 _POLL_INTERVAL_S: Final = 0.05
 _RUN_FOLDER_DEPTH: Final = 3
-"""Depth of a run folder."""
+"""Number of levels in a run folder."""
 
 
 class UnsafeFolder(OSError):
@@ -29,7 +29,7 @@ class UnsafeFolder(OSError):
 
 
 def check_path(folder: Path) -> None:
-    """Raise UnsafeFolder if others can replace a part of the path to a folder; the folder need not exist."""
+    """Raise UnsafeFolder if others can replace part of the path to a folder; the folder need not exist."""
     for path in reversed((folder.absolute(), *folder.absolute().parents)):
         try:
             status = path.lstat()
@@ -42,7 +42,8 @@ def check_path(folder: Path) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise UnsafeFolder unless an existing folder and its content, only files and folders, belong to this user."""
+    """Raise UnsafeFolder unless an existing folder belongs to this user and contains only this user's files and
+    folders."""
     check_path(folder)
     status = folder.stat()
     if status.st_uid != os.geteuid():
@@ -52,7 +53,7 @@ def check_folder(folder: Path) -> None:
     for entry in _entries(folder, _RUN_FOLDER_DEPTH):
         if entry.is_symlink():
             raise UnsafeFolder(Path(entry.path), "is a link; remove it")
-        if not entry.is_file() and not entry.is_dir():  # opening a FIFO for appending would wait for its reader
+        if not entry.is_file() and not entry.is_dir():  # opening a FIFO for appending would block until it has a reader
             raise UnsafeFolder(Path(entry.path), "is neither a file nor a folder; remove it")
         owner = entry.stat(follow_symlinks=False).st_uid
         if owner != os.geteuid():
@@ -81,10 +82,10 @@ def claim(folder: Path, timeout_s: float) -> int:
 def lock_folder(folder: Path) -> int:
     """Lock a folder against every other `onrig run`, for as long as the returned descriptor is open.
 
-    Raises FolderBusy if another process holds it, OSError if the folder is not writable by this user alone.
+    Raises FolderBusy if another process holds the lock, OSError if others can write to the folder or to its path.
     """
     check_folder(folder)
-    # A file that is never replaced.
+    # The lock is held on a file that is never replaced.
     fd = os.open(folder / "stderr.log", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     if not try_lock(fd):
         os.close(fd)

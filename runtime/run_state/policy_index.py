@@ -1,6 +1,6 @@
 """``policies/index.csv``: length and checksum of each stored policy of a run.
 
-A line is appended before the file of its policy is written.
+A policy's line is appended before its file is written.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class PolicyIndex:
         self._entries = read_index(self._path)
 
     def get(self, policy_id: int) -> FileChecksum | None:
-        """Return length and checksum of a policy; None if it is not stored."""
+        """Return the length and checksum of a policy; None if it is not stored."""
         return self._entries.get(policy_id)
 
     def add(self, policy_id: int, model: bytes) -> None:
-        """Add a policy; on OSError the index is unchanged."""
+        """Add a policy; the index is unchanged if this raises OSError."""
         extent = extent_of(model)
         if self._entries.get(policy_id) == extent:
             return
@@ -47,7 +47,8 @@ class PolicyIndex:
 
 
 def read_index(path: Path, n_bytes: int | None = None) -> dict[int, FileChecksum]:
-    """Read the complete lines of an index (of its first ``n_bytes`` bytes); empty if it cannot be read."""
+    """Read the complete lines of an index, or of its first ``n_bytes`` bytes; return an empty one if it cannot be
+    read."""
     try:
         data = read_file(path, MAX_TABLE_BYTES)[:n_bytes]
     except OSError:
@@ -63,7 +64,8 @@ def read_index(path: Path, n_bytes: int | None = None) -> dict[int, FileChecksum
 
 
 def truncate_index(policies: Path, n_bytes: int | None) -> None:
-    """Cut the index to its first ``n_bytes`` bytes, durably, or (None) after its last complete line; raises OSError."""
+    """Truncate the index durably to its first ``n_bytes`` bytes, or after its last complete line if None; raises
+    OSError."""
     path = policies / Path(INDEX_FILE).name
     if not path.is_file():
         return

@@ -42,13 +42,14 @@ _DECODER = msgspec.json.Decoder(Report)
 
 
 def use_plain_output() -> None:
-    """Report in plain lines from now on, for a process run without a supervisor."""
+    """Report in plain lines from now on, for a process that runs without a supervisor."""
     global _uses_plain_output
     _uses_plain_output = True
 
 
 def report(source: str, kind: str, message: str = "", **values: float | int | str | bool | None) -> bool:
-    """Write one report, truncated beyond 4 KiB; dropped (False) if the pipe is closed or full."""
+    """Write one report, shortened if it exceeds 4 KiB; return False if it is dropped because the pipe is closed or
+    full."""
     if _uses_plain_output:
         print(f"{source}: {message}", file=sys.stderr if kind in ("warning", "error") else sys.stdout, flush=True)
         return True
@@ -57,7 +58,7 @@ def report(source: str, kind: str, message: str = "", **values: float | int | st
         line = _ENCODER.encode(Report(source, kind, message, values)) + b"\n"
         if len(line) > select.PIPE_BUF:
             line = _ENCODER.encode(Report(source, kind, f"{message[:_SHORTENED_LENGTH]}...")) + b"\n"
-        # A pipe that polls ready takes this much atomically; a full one would block.
+        # A pipe that polls as ready accepts this many bytes atomically; writing to a full one would block.
         if select.select((), (_REPORT_FD,), (), 0)[1]:
             os.write(_REPORT_FD, line)
             return True
@@ -71,7 +72,7 @@ def send_heartbeat(source: str) -> None:
 
 
 def parse_report(line: bytes) -> Report | None:
-    """Parse one line; None if it is not a report (a library's output, for example) or cannot be stored."""
+    """Parse one line; return None if it is not a report (a library's output, for example) or cannot be stored."""
     try:
         decoded_report = _DECODER.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

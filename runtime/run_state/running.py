@@ -1,8 +1,8 @@
 """Discovery of the rigs running on this machine, and requests to them that bypass their supervisors.
 
-Every run has a folder in shared memory (0700) named after its owning process, with the path of the run folder and a
-board with words for requests. A stop therefore reaches the loop even if the supervisor hangs. The owner's start time
-distinguishes a running rig from the remains of a killed one."""
+Every run has a folder in shared memory (0700) named after its owning process. It contains the path of the run folder
+and a board with words for requests, so that a stop reaches the loop even if the supervisor hangs. The owner's start
+time distinguishes a running rig from the remains of a killed one."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Running(NamedTuple):
     """Absolute path of its run folder."""
 
     def trust_files(self) -> None:
-        """Trust the Python files that this run executes, in this process, in order to read its configuration."""
-        with contextlib.suppress(OSError):  # it has ended, or belongs to an earlier version
+        """Trust the Python files that this run executes, so that this process can read the run's configuration."""
+        with contextlib.suppress(OSError):  # the run has ended, or belongs to an earlier version
             for digest in (self.shm / _TRUSTED_FILES_FILE).read_text().split():
                 trust(digest)
 
@@ -62,13 +62,13 @@ def find_running(folder: Path) -> Running | None:
 
 
 def stop_by_signal(running: Running, level: int) -> None:
-    """Request a stop by a signal to the supervisor, for a run whose board cannot be read; see `RemoteControl.stop`."""
+    """Request a stop by signalling the supervisor of a run whose board cannot be read; see `RemoteControl.stop`."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(running.pid, signal.SIGQUIT if level > 1 else signal.SIGTERM)
 
 
 class RemoteControl:
-    """Board of a run in another process; a context manager."""
+    """Context manager for the board of a run in another process."""
 
     def __init__(self, running: Running) -> None:
         """Raises SegmentMissing if the run has just ended, SegmentError if it belongs to another version of Onrig."""
@@ -98,7 +98,7 @@ class RemoteControl:
         self._board[Word.RESUME_OUTSIDE] += 1
 
     def report_departure(self) -> None:
-        """Report that the rig's plant no longer matches the identification that the run began with."""
+        """Report that the rig's plant no longer matches the identification that the run started with."""
         self._board[Word.PLANT_DEPARTED] = 1
 
     @property

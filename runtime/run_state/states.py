@@ -38,7 +38,7 @@ class Event(enum.Enum):
 
     CONNECTED = "connected"
     EPISODE = "episode"
-    """The next episode is to begin."""
+    """The next episode should begin."""
     AT_START = "at_start"
     SHIELD_ACTS = "shield_acts"
     """The fallback controller took over."""
@@ -55,13 +55,13 @@ class Event(enum.Enum):
     """A fault occurred; the event carries its name."""
     REARM = "rearm"
     EXPIRED = "expired"
-    """A pause or fault was not resumed in time."""
+    """A paused or faulted run was not resumed in time."""
     COMPLETED = "completed"
     LINK_LOST = "link_lost"
     UNPLUGGED = "unplugged"
-    """The connection has closed, and the run waits for the device to return; carries a fault."""
+    """The connection has closed, and the run waits for the device to return; the event carries a fault."""
     PLUGGED_IN = "plugged_in"
-    """The device has returned and is checked, configured and disarmed."""
+    """The device has returned; it has been checked and configured, and is disarmed."""
 
 
 class Action(enum.Enum):
@@ -81,7 +81,7 @@ class Move(NamedTuple):
     state: State
     actions: tuple[Action, ...] = ()
     is_possible: bool = True
-    """False for a pair missing from the table."""
+    """Whether the table contains the pair of state and event."""
 
 
 S, E, A = State, Event, Action
@@ -158,7 +158,7 @@ MOVES: Final[dict[State, dict[Event, Move]]] = {
 
 
 def next_move(state: State, event: Event) -> Move:
-    """Look up the result of an event; a pair missing from the table disarms."""
+    """Look up the result of an event in a state; a pair missing from the table disarms the rig."""
     return MOVES[state].get(event, _IMPOSSIBLE_MOVE)
 
 
@@ -180,14 +180,15 @@ class StateMachine:
         self._on_transition = on_transition
         self.state = State.DISCONNECTED
         self.fault: FaultName | None = None
-        """The latched fault: the first since the last re-arming."""
+        """Latched fault: the first one since the last re-arming."""
         self.detail = ""
         """One-line detail of the latched fault, or of the last transition."""
 
     def apply(self, event: Event, fault: FaultName | None = None, detail: str = "") -> tuple[Action, ...]:
-        """Apply an event; return the required actions, in order. ``fault``: cause of a TRIP (or LINK_LOST, UNPLUGGED).
-        An earlier latched fault is kept, unless the connection has closed and the run would re-arm that fault by
-        itself.
+        """Apply an event; return the required actions, in order.
+
+        ``fault``: cause of a TRIP, LINK_LOST or UNPLUGGED. A fault latched earlier is kept, unless the event is
+        UNPLUGGED and the run would re-arm that fault by itself.
         """
         previous = self.state
         move = next_move(previous, event)
@@ -210,7 +211,7 @@ class StateMachine:
 
 
 def describe(t: Transition) -> dict[str, str | None]:
-    """Return the fields of a transition in ``events.jsonl``."""
+    """Return the fields of a transition as written to ``events.jsonl``."""
     entry = FAULTS[t.fault] if t.fault is not None else None
     return {
         "before": t.before.name.lower(),

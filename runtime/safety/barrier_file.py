@@ -1,4 +1,4 @@
-"""File of a sampled barrier: a table over states and commands, and how it was computed and tested.
+"""File of a sampled barrier: a table over states and commands, with a description of how it was computed and tested.
 
 The first line is a JSON object (:class:`Header`); little-endian float32 numbers follow, in the order of the axes.
 """
@@ -36,7 +36,7 @@ class Axis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     high: Quantity
     nodes: Annotated[int, msgspec.Meta(ge=2, le=_MAX_NODES)]
     wraps: bool = False
-    """Whether the last node is the first node, one turn later."""
+    """Whether the last node is the same as the first, one turn later."""
 
 
 class BarrierTest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,12 +45,13 @@ class BarrierTest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     plants: Annotated[int, msgspec.Meta(ge=0)]
     """Number of plants, one per episode."""
     breaches: Annotated[int, msgspec.Meta(ge=0)]
-    """Episodes in which an observation left its envelope."""
+    """Number of episodes in which an observation left its envelope."""
     rate: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
-    """Upper bound on the share of episodes with a breach, at ``confidence``."""
+    """Upper bound on the fraction of episodes with a breach, at the level ``confidence``."""
     confidence: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)]
     outside: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
-    """Largest share of an episode's steps whose next measurement is not explained by any plant of the computation."""
+    """Fraction of an episode's steps whose next measurement no plant of the computation explains; the largest of any
+    episode."""
 
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,12 +67,13 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     plants: Annotated[int, msgspec.Meta(ge=1)]
     """Number of plants in the computation: at the corners of the uncertainty, and drawn from it."""
     horizon_s: float
-    """Time for which each plant was simulated under the fallback, and again after the host's death."""
+    """How long each plant was simulated under the fallback, and how long it was then simulated after the host's
+    death."""
     slack: float
-    """Margin below which a command is refused; covers the interpolation error between nodes."""
+    """Margin below which a command is refused; it covers the interpolation error between nodes."""
     seed: int
     tested: BarrierTest | None = None
-    """None before the test."""
+    """Result of the test; None before it."""
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -111,7 +113,7 @@ def write_barrier(path: Path, header: Header, values: Values) -> str:
 
 
 def decode_barrier(data: bytes) -> Barrier:
-    """Parse the content of a barrier file; raises ValueError with the defect."""
+    """Parse the content of a barrier file; raises a ValueError that describes the defect."""
     line, _, remainder = data[: _MAX_HEADER_BYTES + 1].partition(b"\n")
     try:
         header = msgspec.json.decode(line, type=Header)
@@ -129,8 +131,8 @@ def decode_barrier(data: bytes) -> Barrier:
 
 
 def read_barrier(path: str, sha256: str = "") -> Barrier:
-    """Read a table, once per process; raises ValueError if it is invalid or its SHA-256 is not ``sha256`` (empty:
-    any)."""
+    """Read a table, decoding it once per process; raises ValueError if it is missing or invalid, or if its SHA-256 is
+    not ``sha256`` (empty: any)."""
     try:
         data = read_file(Path(path), MAX_BARRIER_BYTES)
     except OSError as error:

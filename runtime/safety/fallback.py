@@ -1,6 +1,7 @@
 """Fallback controllers, which replace the policy when a rule fails.
 
-Each is stateless, exempt from the rate limit, and maps an observation to an action (SI units, in the rig's order).
+Each controller is stateless and exempt from the rate limit, and maps an observation to an action (SI units, in the
+rig's order).
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ Controller = Callable[[Sequence[float]], tuple[float, ...]]
 
 
 class Damp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="damp", tag_field="kind"):
-    """Proportional brake: the safe value at rest, the opposing end of the range at a velocity of ``full_at`` or
-    more."""
+    """Proportional brake: the actuator is at its safe value at rest, and at the opposing end of its range from a
+    velocity of ``full_at`` on."""
 
     actuator: str
     """Name of the actuator that brakes."""
@@ -31,9 +32,10 @@ class Damp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="damp", 
 
 
 class Hold(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="hold", tag_field="kind"):
-    """Switch the coils off at high speed, otherwise hold the body at the nearest magnet.
+    """Controller that switches the coils off at high speed, and otherwise holds the body at the nearest magnet.
 
-    Its coil is on below the speed ``slow``, and up to ``brake_below`` only while the body moves away from the magnet.
+    That magnet's coil is on up to the speed ``slow``, and from there up to ``brake_below`` only while the body moves
+    away from the magnet.
     """
 
     position: str
@@ -43,9 +45,9 @@ class Hold(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="hold", 
     magnets: dict[str, Quantity]
     """Magnet position (m) by actuator."""
     slow: Quantity = 0.05
-    """m/s."""
+    """Speed (m/s) up to which the nearest magnet's coil is on."""
     brake_below: Quantity = 0.2
-    """m/s."""
+    """Speed (m/s) above which all coils are off."""
 
 
 class SafeOutput(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="safe", tag_field="kind"):
@@ -56,7 +58,7 @@ Fallback = Damp | Hold | SafeOutput
 
 
 def compile_fallback(fallback: Fallback, rig: Rig) -> Controller:
-    """Build the controller of a configuration; raises KeyError for a name that is not in the rig."""
+    """Build the controller that a configuration describes; raises KeyError for a name that is not in the rig."""
     match fallback:
         case Damp():
             return _compile_damp(fallback, rig)
@@ -67,8 +69,8 @@ def compile_fallback(fallback: Fallback, rig: Rig) -> Controller:
 
 
 def compile_full_effort(fallback: Fallback, rig: Rig) -> Callable[[Sequence[float]], bool]:
-    """Build the predicate that is true for observations at which the controller acts with full effort."""
-    if not isinstance(fallback, Damp):  # coils off, a held coil or the safe output are always full effort
+    """Return a predicate that is true for the observations at which the controller acts with full effort."""
+    if not isinstance(fallback, Damp):  # coils off, a held coil and the safe output always count as full effort
         return lambda observation: True
     index, full_at = _index([o.name for o in rig.observations], fallback.observation), fallback.full_at
     return lambda observation: abs(observation[index]) >= full_at
@@ -119,20 +121,21 @@ def _index(names: Sequence[str], name: str) -> int:
 
 
 MIN_DIVERGING_S: Final = 1.0
-"""Minimum diverging time of the state that counts as a fault of the fallback."""
+"""Minimum time for which the state must diverge to count as a fault of the fallback."""
 MIN_DIVERGING_DWELLS: Final = 10
-"""Minimum diverging time in dwell times of the fallback, which are longer on a slow rig."""
+"""The same minimum in dwell times of the fallback, which are longer on a slow rig; the longer time applies."""
 FAR_DISTANCE: Final = 1.25
 """Distance, in half widths of the envelope, beyond which ``MIN_DIVERGING_FAR_S`` applies to a rig with a prediction,
-which should keep it below 1."""
+which should keep the distance below 1."""
 MIN_DIVERGING_FAR_S: Final = 0.1
-"""Minimum diverging time beyond ``FAR_DISTANCE``, longer than a single wrong reading."""
+"""Minimum time for which the state must diverge beyond ``FAR_DISTANCE``; it is longer than a single wrong reading."""
 
 
 class FallbackWatch:
     """Detector of a failing fallback: despite full effort, the state moves further out of its envelope.
 
-    Model-free; covers an inverted sign or a slipping brake. ``runtime/SAFETY.md`` gives the thresholds.
+    The detector needs no model, and finds failures such as an inverted sign or a slipping brake.  ``runtime/SAFETY.md``
+    lists the thresholds.
     """
 
     def __init__(
@@ -144,18 +147,19 @@ class FallbackWatch:
         *,
         has_prediction: bool,
     ) -> None:
-        """``distance``: function of an observation, 1 at the edge of the envelope."""
+        """``distance``: function that returns an observation's distance, which is 1 at the edge of the envelope."""
         self._distance, self._is_at_full_effort, self._period_s = distance, is_at_full_effort, period_s
         self._min_diverging_s = max(MIN_DIVERGING_S, MIN_DIVERGING_DWELLS * dwell_s)
         self._min_far_divergence_s = max(MIN_DIVERGING_FAR_S, dwell_s) if has_prediction else self._min_diverging_s
         self._divergence_timer = DivergenceTimer(floor=1.0)
 
     def reset(self) -> None:
-        """Restart the measurement; to be called when the fallback is inactive."""
+        """Restart the measurement; to be called whenever the fallback is inactive."""
         self._divergence_timer.reset()
 
     def update(self, observation: Sequence[float]) -> str:
-        """Add a state (n,) in SI units under the fallback; returns a description of the failure, empty if none."""
+        """Add a state (n,), in SI units, in which the fallback acts; return a description of its failure, or an empty
+        string."""
         if not self._is_at_full_effort(observation):
             self._divergence_timer.reset()
             return ""

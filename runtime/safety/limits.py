@@ -33,7 +33,7 @@ else:
 """Type of ``limits.predicted``: a registered family of plants."""
 
 _COUNT_TOLERANCE: Final = 1e-6
-"""Tolerance for a limit at a whole count, in counts: the division by the resolution rounds."""
+"""Tolerance, in counts, for a limit at a whole count, because the division by the resolution rounds."""
 _MAX_DWELL_S: Final = 3600.0
 _MIN_RATE_HZ: Final = 0.1
 _MAX_RATE_HZ: Final = 10_000.0
@@ -52,11 +52,12 @@ class Limits(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=
     envelope: dict[str, Envelope] = {}
     """Bounds by observation; the fallback acts outside any of them."""
     predicted: Predicted | None = None
-    """Plants for which every command must lead to states where the fallback can keep the velocity in its envelope."""
+    """Plants for which every command must lead to states in which the fallback can keep the velocity in its
+    envelope."""
     fallback: Fallback = SafeOutput()
     """Controller that acts when a rule rejects the policy's action."""
     unguarded: bool | msgspec.UnsetType = msgspec.UNSET
-    """Accept a rig on a port without an envelope, guarded only by its device's limits."""
+    """Whether to accept a rig on a port without an envelope, which only its device's limits guard."""
     fallback_dwell_s: Quantity = 0.1
     """Minimum duration of the fallback."""
     on_withdrawn: Literal["pause", "reduce"] | msgspec.UnsetType = msgspec.UNSET
@@ -82,15 +83,15 @@ class Limits(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=
 
 
 def compile_prediction(limits: Limits, rig: Rig, period_s: float) -> Prediction | None:
-    """Build the configured prediction, or None; takes a few tenths of a second the first time.
+    """Build the configured prediction, or return None without one; the first build takes a few tenths of a second.
 
-    Raises ValueError if no guarantee is possible, KeyError for a name that is not in the rig.
+    Raises ValueError if no guarantee is possible, or KeyError for a name that is not in the rig.
     """
     return None if limits.predicted is None else limits.predicted.prediction(limits.context(rig, period_s))
 
 
 class _Run(Protocol):
-    """Parts of a run against which the limits are checked."""
+    """Parts of a run that the checks of the limits use."""
 
     @property
     def limits(self) -> Limits: ...
@@ -103,7 +104,11 @@ class _Run(Protocol):
 
 
 def limit_findings(run: _Run) -> Iterator[Finding]:
-    """List (path, message) for each inconsistent value; rate and rig of the run must be valid."""
+    """List (path, message) for each inconsistent value.
+
+    Plausibility and prediction are only checked if everything else in the limits, and the run's rate and rig, are
+    valid.
+    """
     basic_findings = [*_actuator_findings(run), *_envelope_findings(run), *_fallback_findings(run)]
     findings: list[Finding] = [(("limits", *path), message) for path, message in basic_findings]
     if not findings and _MIN_RATE_HZ <= run.rate_hz <= _MAX_RATE_HZ and not rig_problems(run.rig):
@@ -191,7 +196,10 @@ def _fallback_findings(run: _Run) -> Iterator[Finding]:
 
 
 def prediction_findings(limits: Limits, rig: Rig, period_s: float) -> Iterator[Finding]:
-    """Build and evaluate the configured prediction, for valid limits; propagates exceptions of the family's code."""
+    """List the problems found by building and evaluating the configured prediction; the limits must be valid.
+
+    Exceptions raised by the family's code propagate.
+    """
     prediction = compile_prediction(limits, rig, period_s)
     if limits.predicted is None or prediction is None:
         return

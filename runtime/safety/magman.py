@@ -44,7 +44,7 @@ Values = NDArray[np.float64]
 MAX_CELLS: Final = 200_000
 """Maximum number of cells in a table: a track of fifty metres."""
 _CELL_WIDTH_M: Final = 2.5e-4
-"""Width of the cells of measured positions."""
+"""Width of the cells into which measured positions are divided."""
 _CELLS_PER_SPACING: Final = 6
 """Cells per magnet spacing in the search for the deepest point."""
 
@@ -52,7 +52,7 @@ Row = tuple[float, float, float, float]
 
 
 def potential(distance: Values, c2: float) -> Values:
-    """p(d) = 1 / (4 (d^2 + c2)^2)."""
+    """Return p(d) = 1 / (4 (d^2 + c2)^2)."""
     return np.asarray(0.25 / (distance * distance + c2) ** 2)
 
 
@@ -60,7 +60,7 @@ class MagmanBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ma
     """Plants x'' = -(b/m) x' - (c1/m) sum_j u_j d_j / (d_j^2 + c2)^3, d_j = x - x_j; c1/m and b/m within ``spread``."""
 
     position: str
-    """Observation whose range is the track between the walls."""
+    """Observation of the position; its range is the track between the walls."""
     velocity: str
     """Observation whose envelope is guaranteed."""
     magnets: dict[str, Quantity]
@@ -70,7 +70,7 @@ class MagmanBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ma
     friction_per_s: NotNegative
     """b / m."""
     c2_m2: Positive
-    """c2: width of a coil's field, squared."""
+    """c2: square of the width of a coil's field."""
     c2_spread: NotNegative | msgspec.UnsetType = msgspec.UNSET
     """Largest relative deviation of c2 from its nominal value; unset: none."""
     dead_band: NotNegative | msgspec.UnsetType = msgspec.UNSET
@@ -83,7 +83,7 @@ class MagmanBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="ma
     """Bound on each observation's error in its unit; default: half a count of its sensor."""
 
     units: ClassVar[Units] = Units("m", "A^2")
-    # A held command has a potential only if the pull is constant; a varying pull could add energy.
+    # The pull must be constant: a held command has a potential only then, and a varying pull could add energy.
     promise: ClassVar[Basis] = Basis.PROVED
     varying: ClassVar[frozenset[str]] = frozenset({"friction_per_s"})
     apart: ClassVar[Mapping[str, tuple[str, str]]] = {"c2": ("c2_m2", "c2_spread")}
@@ -184,7 +184,7 @@ class MagmanPrediction:
             _min_potentials(positions, max_c2, pull, track.low, track.high, position_error),
         )
         self._max_potentials = _max_potentials(positions, min_c2, pull)
-        # Rounding and dead band may reduce a coil's pull at the body's position.
+        # Rounding and the dead band may reduce a coil's pull at the body's position.
         self._shortfall = max(2.0 * half_count for _, half_count, _ in self._coils) + dead_band_of(box)
 
     def evaluate(self, observation: Sequence[float], action: Sequence[float]) -> tuple[float, float]:
@@ -192,14 +192,14 @@ class MagmanPrediction:
         position, velocity = observation[self._position], observation[self._velocity]
         if not (-MAX_PLAUSIBLE < position < MAX_PLAUSIBLE and -MAX_PLAUSIBLE < velocity < MAX_PLAUSIBLE):
             return inf, 0.0
-        # Rounding to whole counts adds up to half a count.
+        # Rounding to whole counts may add up to half a count.
         currents = [
             min(action[i] + half_count, max_current) if action[i] else 0.0 for i, half_count, max_current in self._coils
         ]
         a, b, c, d = padded_currents = (*currents, *self._padding)
         potentials, shortfall = self._min_potentials, self._shortfall
         cell = int((position - self._track_low) // _CELL_WIDTH_M)
-        present_potential = 0.0  # beyond the track, as if the coils were infinitely far away
+        present_potential = 0.0  # for a position beyond the track, as if the coils were infinitely far away
         if 0 <= cell < len(potentials):
             p, q, r, s = potentials[cell]
             e, f, g, h = [u - shortfall if u > shortfall else 0.0 for u in padded_currents]
@@ -271,8 +271,8 @@ def _min_potentials(
 
 
 def _max_potentials(magnets: Values, c2: float, pull: float) -> list[Row]:
-    """Return upper bounds on the potentials in each cell that may contain the deepest point, from the first magnet to
-    the last."""
+    """Return upper bounds on each magnet's potential in the cells that may contain the deepest point, from the first
+    magnet to the last."""
     width = _spacing(np.sort(magnets).tolist()) / _CELLS_PER_SPACING
     # Centre a cell on the first magnet, so that the depth there is exact.
     n = math.ceil((magnets.max() - magnets.min()) / width - 1e-9) + 1

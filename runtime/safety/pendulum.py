@@ -41,7 +41,7 @@ from onrig.runtime.safety.promise import Basis
 _NODES_PER_RAD: Final = N_NODES / (2.0 * math.pi)
 _MAX_LEVEL: Final = N_LEVELS - 1
 _MAX_DELAY_S: Final = 5.0
-"""Longest lease for which a safe set is computed."""
+"""Longest delay (lease, one tick and the plant's delay) for which a safe set is computed."""
 
 
 class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="pendulum", tag_field="kind"):
@@ -66,7 +66,8 @@ class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     late_us: int = 1000
     """Longest time from a sample to the effect of its command in ordinary operation; the lease is added to it."""
     plant_delay_us: int | msgspec.UnsetType = msgspec.UNSET
-    """Longest part of ``late_us`` that passes after the device's output; the safe output is delayed by it as well."""
+    """Longest part of ``late_us`` that passes between the device's output and its effect; it also delays the safe
+    output."""
     sensor_error: dict[str, NotNegative] = {}
     """Bound on each observation's error in its unit; default: half a count of its sensor."""
 
@@ -121,7 +122,7 @@ class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
             yield ("predicted",), f"{error}: {remedies}"
 
     def prediction(self, context: PredictionContext) -> PendulumPrediction:
-        """Compute the tables of the safe set, or reuse them."""
+        """Return the prediction, computing the tables of the safe set unless they are cached."""
         return PendulumPrediction(self, context)
 
     @property
@@ -144,8 +145,8 @@ class PendulumBox(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
 def side_cases(box: PendulumBox, context: PredictionContext) -> tuple[Case, Case]:
     """Return the parameters of the upper and the (mirrored) lower side of the safe set.
 
-    The longest delay is the lease plus one tick and the plant's own delay; the rounding of a command to counts is added
-    to the velocity's error.
+    The longest delay is the lease plus one tick and the plant's own delay.  The velocity's error includes the effect of
+    rounding a command to counts.
     """
     rig, period_s, fallback = context.rig, context.period_s, context.fallback
     if not isinstance(fallback, Damp):
@@ -180,7 +181,7 @@ def _max_delay_s(box: PendulumBox, context: PredictionContext) -> float:
 
 
 class PendulumPrediction:
-    """Tables of the highest and lowest measured velocity, by command and angle."""
+    """Tables of the highest and lowest measured velocity at which a command may be sent, by command and angle."""
 
     def __init__(self, box: PendulumBox, context: PredictionContext) -> None:
         rig = context.rig
@@ -215,7 +216,7 @@ class PendulumPrediction:
 
 @lru_cache(maxsize=8)
 def _tables(upper: Case, lower: Case) -> tuple[array[float], array[float]]:
-    """Return the highest and the lowest velocity as flat tables: by command, then by angle."""
+    """Return the highest and the lowest velocity as flat tables, indexed by command and then by angle."""
     lowest = -upper_side(lower).cells[::-1, ::-1]
     return array("d", upper_side(upper).cells.tobytes()), array("d", lowest.tobytes())
 

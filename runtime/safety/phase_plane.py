@@ -1,29 +1,32 @@
 """The safe set S of a pendulum, as the highest velocity for each angle.
 
 Only the highest velocity is computed; the lowest follows by mirroring angle, velocity and voltage.  The proof is a
-comparison.  Let f(theta, omega) be the largest acceleration of any plant of the box under the given command.  No plant
-crosses from below a curve omega = W(theta) around the cylinder that follows the flow (omega, f): at a point of the
-curve every plant has the same theta' = omega, and omega' no larger than the curve's.  The plant may therefore vary
-within the box while it moves, and so may the dead band of its motor: in f, a pushing voltage counts in full, a braking
-one is reduced by the largest dead band.  Four curves are computed, each from the previous one:
+comparison.  Let f(theta, omega) be the largest acceleration of any plant of the box under the given command.  If a
+curve omega = W(theta) around the cylinder follows the flow (omega, f), no plant crosses it from below: at each point of
+the curve, every plant has the same theta' = omega, and its omega' is no larger than the curve's.  The plant may
+therefore vary within the box while it moves, and so may the dead band of its motor: in f, a pushing voltage counts in
+full, and a braking voltage is reduced by the largest dead band.  Four curves are computed, each from the previous one:
 
-* ``coasting``: below it the device's safe output keeps omega <= limit for ever after the death of the host.  The plant
-  is then assumed constant, since gravity that changes with the angle would add energy in every turn.  For an output
-  driven to a value, the box is cut into slices of gravity, and each is scanned backwards in theta.  A released motor
-  neither pushes nor brakes, so that the energy of a swing without friction gives the curve.
-* ``fallback``: below it the braking fallback stays below ``coasting``, so that the host may die at any moment.
+* ``coasting``: below it, the device's safe output keeps omega <= limit for ever after the death of the host.  Here the
+  plant is assumed constant, since a gravity that changed with the angle could add energy in every turn.  If the safe
+  output drives the motor to a value, the box is cut into slices of gravity, and each slice is scanned backwards in
+  theta.  If it releases the motor, which then neither pushes nor brakes, the energy of a swing without friction gives
+  the curve.
+* ``fallback``: below it, the braking fallback keeps the motion below ``coasting``, so that the host may die at any
+  moment.
 * ``safe`` (S): ``fallback`` carried back under the worst command for any time up to ``delay_s``.  This covers late and
   lost commands, and the lease of a device whose host has died.  It also makes the scan of ``fallback`` valid in
-  discrete time: a command in force answers a sample at most ``delay_s`` old, and a motion that reaches the curve
-  ``fallback`` was above S at that sample.  S is above ``full_at``, so the answer was full braking.
+  discrete time: the command in force answers a sample that is at most ``delay_s`` old, and a motion that reaches the
+  curve ``fallback`` was above S at that sample.  S is above ``full_at``, so the answer was full braking.
 * ``passing``: S carried back under a given command for one period, then under the worst command for the time by which
   a command may be late.  It bounds the states in which this command may be sent.
 
 If the host dies while the fallback acts, a braking command keeps the motion below ``coasting`` at least as well as the
 safe output, since it brakes harder.  A pushing command answers a sample at standstill or below, which is inside S.
 
-Grid errors are subtracted on the safe side: at each node the largest second difference, which is eight times the error
-of a chord (four times at a kink), over the angle for each resampled curve and over time for each running minimum.
+Grid errors are subtracted, on the safe side: each node is lowered by the largest second difference, which is eight
+times the error of a chord (four times at a kink), over the angle for each resampled curve and over time for each
+running minimum.
 """
 
 from __future__ import annotations
@@ -41,12 +44,12 @@ Curve = NDArray[np.float64]
 N_NODES: Final = 1024
 """Number of angles at which curves are sampled."""
 N_LEVELS: Final = 33
-"""Number of commands over the range whose passing states are tabulated; a command in between uses the worse
-neighbour."""
+"""Number of commands over the range for which ``passing`` is tabulated; a command in between uses the worse of its
+neighbours."""
 _STEP_S: Final = 5e-4
 """Step of the integration (Runge-Kutta, fourth order) and of the running minimum."""
 _N_GRAVITY_SLICES: Final = 16
-"""Number of slices of gravity within which a plant may vary."""
+"""Number of slices into which the range of gravity is cut for ``coasting``; a plant may vary within its slice."""
 _N_SCAN_TURNS: Final = 3
 _MIN_SCAN_VELOCITY: Final = 1e-3
 """Velocity (rad/s) below which a scan in the angle is ill-conditioned."""
@@ -85,12 +88,12 @@ class Case(NamedTuple):
     """Velocity from which the fallback brakes with ``command.low``, rad/s."""
     period_s: float
     delay_s: float
-    """Longest time after a sample for which the command that answers it may act."""
+    """Longest time after a sample at which the command that answers it may still act."""
     late_s: float
     """Longest time from a sample to the effect of its command in normal operation."""
     angle_error: float
     velocity_error: float
-    """Bounds on the sensors' errors."""
+    """Bounds on the errors of the measured angle and velocity."""
     safe_output: float | None
     """Voltage (V) of the device's safe output; None if it releases the motor."""
 
@@ -108,7 +111,7 @@ class UpperSide(NamedTuple):
 
 
 class NoSafeSet(ValueError):
-    """The fallback or the safe output cannot keep the limits for these plants."""
+    """Raised if the fallback or the safe output cannot keep these plants within the limits."""
 
 
 def mirror_case(case: Case, min_velocity: float) -> Case:
@@ -148,8 +151,8 @@ def _curves(case: Case) -> tuple[Curve, Curve, Curve]:
 
 
 def largest_effect(command: Curve | float, dead_band: float) -> Curve:
-    """Return the largest effect (V) of a command under a dead band up to ``dead_band``: a push counts in full, a brake
-    is reduced by the entire dead band."""
+    """Return the largest effect (V) of a command under a dead band of up to ``dead_band``: a push counts in full, and a
+    brake is reduced by all of ``dead_band``."""
     return np.where(np.greater(command, 0.0), command, np.minimum(np.add(command, dead_band), 0.0))
 
 
@@ -164,7 +167,7 @@ def acceleration(box: Box, sine: Curve | float, velocity: Curve, command: Curve 
 
 
 def _coasting_curve(case: Case) -> Curve:
-    """Return the highest velocities from which the safe output keeps the limit for ever, for a constant plant."""
+    """Return the highest velocities from which the safe output keeps a constant plant within the limit for ever."""
     gravity, limit = case.box.gravity, case.limit
     if case.safe_output is None:
         # The energy omega^2 / 2 - A cos(theta) never increases, so the speed is highest at the bottom, theta = 0.
@@ -185,7 +188,7 @@ def _coasting_curve(case: Case) -> Curve:
 
 
 def _fallback_curve(case: Case, coasting: Curve) -> Curve:
-    """Return the highest velocities from which full braking remains below ``coasting``."""
+    """Return the highest velocities from which full braking keeps the motion below ``coasting``."""
     curve = _scan_backwards(case.box, case.command.low, coasting)
     if not curve.min() > 0:
         raise NoSafeSet(f"at some angles the fallback is too weak to stay within {case.limit:.3g} rad/s")
@@ -193,10 +196,9 @@ def _fallback_curve(case: Case, coasting: Curve) -> Curve:
 
 
 def _scan_backwards(box: Box, command: float, highest: Curve) -> Curve:
-    """Return the highest velocities from which a held command remains below ``highest``: an obstacle problem, scanned
-    backwards.
+    """Return the highest velocities from which a held command keeps the motion below ``highest``.
 
-    All are 0 if some angle has no such velocity.
+    This is an obstacle problem, solved by scanning backwards.  All velocities are 0 if any angle has no such velocity.
     """
     h = _FULL_TURN / N_NODES
     effect = float(largest_effect(command, box.dead_band))
@@ -217,7 +219,7 @@ def _scan_backwards(box: Box, command: float, highest: Curve) -> Curve:
         k3 = slope(2 * k - 1, velocity - 0.5 * h * k2)
         k4 = slope(2 * k - 2, velocity - h * k3)
         velocity = min(bounds[(k - 1) % N_NODES], velocity - h / 6.0 * (k1 + 2.0 * (k2 + k3) + k4))
-        if not velocity > _MIN_SCAN_VELOCITY:  # NaN too
+        if not velocity > _MIN_SCAN_VELOCITY:  # also for NaN
             return np.zeros(N_NODES)
         if k <= N_NODES:
             curve[k - 1] = velocity
@@ -236,10 +238,10 @@ def _safe_curve(case: Case, fallback: Curve) -> Curve:
 
 
 def _propagate_back(box: Box, curve: Curve, command: Curve | float, duration_s: float) -> Curve:
-    """Return the highest velocities from which ``command`` remains below ``curve`` throughout ``duration_s``.
+    """Return the highest velocities from which ``command`` keeps the motion below ``curve`` throughout ``duration_s``.
 
-    curve (..., NODES); command broadcasts against it.  Errors are subtracted: the largest second difference in time
-    from the running minimum, and the chord error from the result.
+    ``curve`` is (..., NODES), and ``command`` broadcasts against it.  Errors are subtracted: the largest second
+    difference in time from the running minimum, and the chord error from the result.
     """
     steps = max(4, math.ceil(duration_s / _STEP_S))
     h = duration_s / steps
@@ -272,7 +274,7 @@ def _resample(nodes: Curve, angle: Curve, velocity: Curve) -> Curve:
     is_monotonic = np.all(np.diff(angle, axis=-1) > 0) and np.all(angle[..., 0] + _FULL_TURN > angle[..., -1])
     if not (is_monotonic and np.all(np.isfinite(velocity))):  # also rejects overflow
         raise NoSafeSet("at some angles the limits allow no velocity; the lease may be too long for the plant")
-    # np.interp with a period would sort each row; all are sorted except at the end of the turn.
+    # np.interp with a period would sort every row, but the rows are sorted already except at the end of the turn.
     target_angles, wrapped_angles = nodes % _FULL_TURN, angle % _FULL_TURN
     order = np.argsort(wrapped_angles, axis=-1, kind="stable")
     x, y = np.take_along_axis(wrapped_angles, order, -1), np.take_along_axis(velocity, order, -1)

@@ -1,8 +1,8 @@
 """Plant boxes: the interface through which the shield predicts the effect of a command on a family of plants.
 
-A family is one file of this package (``pendulum``, ``magman``): the schema of ``limits.predicted``, its checks, and the
-prediction.  It is registered under its kind (``onrig.runtime.registry``): a msgspec struct (frozen,
-``tag_field="kind"``) with the members of :class:`PlantBox`.
+Each family is one file of this package (``pendulum``, ``magman``), which contains the schema of ``limits.predicted``,
+its checks, and the prediction.  It is registered under its kind (``onrig.runtime.registry``) as a msgspec struct
+(frozen, ``tag_field="kind"``) with the members of :class:`PlantBox`.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ Sketch = dict[str, object]
 """Drawing of a rig: its registered ``kind`` (``onrig.runtime.view.drawing``) and its fields."""
 
 MAX_DELAY_PERIODS: Final = 2
-"""Maximum delay of a plant behind the device, in periods."""
+"""Maximum delay between the device's output and its effect on the plant, in periods."""
 MAX_PLAUSIBLE: Final = 1e6
-"""Largest plausible reading, in any unit; NaN and infinity fail the same comparison."""
+"""Largest plausible reading, in any unit; NaN and infinity fail the comparison with it as well."""
 MAX_MAGNETS: Final = 4
 
 
 class PredictionContext(NamedTuple):
-    """What a prediction depends on besides the plants."""
+    """Everything that a prediction depends on apart from the plants."""
 
     rig: Rig
     period_s: float
     ranges: Ranges
-    """Range of commands of each actuator."""
+    """Range of each actuator's commands."""
     envelope: Mapping[str, Envelope]
     fallback: Fallback
 
 
 class Units(NamedTuple):
-    """Units of a family's equations; the velocity has the unit of the position per second."""
+    """Units of a family's equations; the unit of the velocity is that of the position per second."""
 
     place: str
     actuator: str
@@ -48,11 +48,11 @@ class Prediction(Protocol):
     """Prediction for a family of plants."""
 
     def evaluate(self, observation: Sequence[float], action: Sequence[float]) -> tuple[float, float]:
-        """Return (excess, margin) of a command (m,) in a state (n,), both in SI units, over one period and a possible
-        loss of the host.
+        """Return (excess, margin) for a command (m,) in a state (n,), both in SI units, over one period and in case the
+        host is then lost.
 
         excess: how far the worst plant would exceed the limit, in normalised units of the velocity; the command may be
-        sent if it is 0.  margin: 1 far inside, 0 if the command is refused.
+        sent if it is 0.  margin: 1 far inside the limit, 0 if the command is refused.
         """
 
 
@@ -60,15 +60,16 @@ class PlantBox(Protocol):
     """All plants of a family whose lumped parameters lie within ``spread`` of the nominal ones."""
 
     varying: ClassVar[frozenset[str]]
-    """Parameters that may change while the plant moves; the others are constant, anywhere in the box.
+    """Parameters that may change while the plant moves; the others are constant, but may be anywhere in the box.
 
-    A family that covers actuators with a dead band has a field ``dead_band``, the largest one (unset: none); a family
-    that covers a delay behind the device has a field ``plant_delay_us`` (unset: none). ``apart`` maps the names of
-    parameters other than the lumped ones to the fields of their nominal value and spread. Three optional members extend
-    the checks of a configuration: ``units`` (:class:`Units`), ``actuators`` (the names of the covered actuators), and
-    ``max_acceleration(context)``, the largest acceleration of any plant within the envelope. ``promise``
-    (``onrig.runtime.safety.promise.Basis``) names the basis of the prediction; without it a rig's promise remains
-    *measured*.  ``covers_all``: every envelope is guaranteed, and every observation is evaluated.
+    A family may have further members.  If it covers actuators with a dead band, the field ``dead_band`` is the largest
+    dead band (unset: none).  If it covers a delay between the device's output and its effect, the field
+    ``plant_delay_us`` is the longest delay (unset: none).  ``apart`` maps the names of parameters other than the lumped
+    ones to the names of the fields with their nominal value and spread.  Three members extend the checks of a
+    configuration: ``units`` (:class:`Units`), ``actuators`` (the names of the covered actuators), and
+    ``max_acceleration(context)``, which returns the largest acceleration of any plant within the envelope.  ``promise``
+    (``onrig.runtime.safety.promise.Basis``) is the basis of the prediction; without it, a rig's promise remains
+    *measured*.  If ``covers_all`` is true, every envelope is guaranteed, and every observation is evaluated.
     """
 
     @property
@@ -96,7 +97,7 @@ class PlantBox(Protocol):
         """Lumped parameters by name."""
 
     def findings(self, context: PredictionContext) -> Iterator[Finding]:
-        """List the problems that prevent a prediction, by their paths under ``limits``."""
+        """List the problems that prevent a prediction, with their paths under ``limits``."""
 
     def prediction(self, context: PredictionContext) -> Prediction:
         """Build the prediction; raises ValueError if no guarantee is possible."""
@@ -106,28 +107,30 @@ class PlantBox(Protocol):
 
 
 def box_name(box: PlantBox) -> str:
-    """Return the name of a family of plants for messages."""
+    """Return the name that messages use for a family of plants."""
     return f"the plant box '{type(box).__struct_config__.tag}'"  # type: ignore[attr-defined]
 
 
 def dead_band_of(box: PlantBox) -> float:
-    """Return the largest covered dead band of the actuators (in their unit); 0 if the family covers none."""
+    """Return the largest dead band of the actuators (in their unit) that the family covers; 0 if it covers none."""
     return float(getattr(box, "dead_band", None) or 0.0)
 
 
 def plant_delay_s_of(box: PlantBox) -> float:
-    """Return the longest covered delay from the device's output to its effect; 0 if the family covers none."""
+    """Return the longest delay (s) from the device's output to its effect that the family covers; 0 if it covers
+    none."""
     return 1e-6 * float(getattr(box, "plant_delay_us", None) or 0)
 
 
 def separate_parameter_fields(box: PlantBox) -> Mapping[str, tuple[str, str]]:
-    """Return the fields of nominal value and relative spread by parameter, for parameters that are not lumped."""
+    """Return, for each parameter that is not lumped, the names of the fields with its nominal value and relative
+    spread."""
     fields: Mapping[str, tuple[str, str]] = getattr(box, "apart", {})
     return fields
 
 
 def separate_parameters(box: PlantBox) -> dict[str, tuple[float, float]]:
-    """Return nominal value and relative spread by parameter, for parameters that are not lumped."""
+    """Return, for each parameter that is not lumped, its nominal value and its relative spread."""
     fields = separate_parameter_fields(box).items()
     return {name: (float(getattr(box, value)), float(getattr(box, spread) or 0.0)) for name, (value, spread) in fields}
 
@@ -177,7 +180,7 @@ def error_bound(box: PlantBox, rig: Rig, name: str) -> float:
 
 
 def common_findings(box: PlantBox, context: PredictionContext, position_field: str) -> Iterator[Finding]:
-    """List the problems of the members common to all families; ``position_field``: the family's field for the
+    """List the problems in the members that all families have; ``position_field``: name of the family's field for the
     position."""
     rig, place, velocity = context.rig, box.place, box.velocity
     period_us = round(context.period_s * 1e6)
@@ -207,13 +210,13 @@ def common_findings(box: PlantBox, context: PredictionContext, position_field: s
 
 
 def unknown_name_message(rig: Rig, kind: str, name: str) -> str | None:
-    """Return a message if a name is not in the rig; None if it is."""
+    """Return a message if the rig has no actuator or observation (``kind``) of this name; None if it has."""
     names: Sequence[str] = [i.name for i in (rig.actuators if kind == "actuator" else rig.observations)]
     return None if name in names else describe_unknown_name(f"rig '{rig.name}'", kind, name, names)
 
 
 def magnet_findings(rig: Rig, section: str, magnets: Mapping[str, float]) -> Iterator[Finding]:
-    """List the problems of magnets given as positions (m) by actuator."""
+    """List the problems in ``magnets``, which maps actuators to positions (m)."""
     for name, position in magnets.items():
         if message := unknown_name_message(rig, "actuator", name):
             yield (section, "magnets", name), message

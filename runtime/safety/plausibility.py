@@ -1,7 +1,7 @@
 """Plausibility of the limits: units, roles and magnitudes.
 
-Names and bounds are already valid; the checks are the same for a twin and a device on a port. A configuration that
-fails is not protected: its limit exceeds the sensor's range, its brake opposes an angle, its prediction is for
+The checks require valid names and bounds, and are the same for a twin and for a device on a port.  A configuration that
+fails them is not protected: its limit exceeds the sensor's range, its brake opposes an angle, or its prediction is for
 different plants.
 """
 
@@ -34,7 +34,7 @@ from onrig.runtime.safety.plant_box import (
 )
 
 _MAX_FILTER_LAG_S: Final = 1.0
-"""Maximum delay of a low-pass filter on any rig."""
+"""Maximum delay that a low-pass filter may cause, on any rig."""
 
 
 def plausibility_findings(context: PredictionContext, box: PlantBox | None) -> Iterator[Finding]:
@@ -47,7 +47,7 @@ def plausibility_findings(context: PredictionContext, box: PlantBox | None) -> I
 
 
 def guarded_observations(context: PredictionContext, box: PlantBox | None) -> list[str]:
-    """Return the observations used by shield and fallback."""
+    """Return the names of the observations that the shield and the fallback use."""
     names = [*context.envelope]
     match context.fallback:
         case Damp(observation=observation):

@@ -1,6 +1,6 @@
 """The promise of a rig in one word, the same wherever it is shown, with one sentence that explains it.
 
-``runtime/SAFETY.md`` lists the assumptions of each.
+``runtime/SAFETY.md`` lists the assumptions behind each promise.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Basis(enum.StrEnum):
 
     @property
     def has_plants(self) -> bool:
-        """Whether the promise covers stated plants, with which data of the rig can be compared."""
+        """Whether the promise covers stated plants, with which the rig's data can be compared."""
         return self in (Basis.PROVED, Basis.SAMPLED)
 
 
@@ -65,7 +65,7 @@ def promise_of(limits: Limits) -> Promise:
 
 
 def promise_fields(limits: Limits) -> dict[str, str]:
-    """Return the promise for ``meta.json``, with the hash of its table."""
+    """Return the promise for ``meta.json``, including the hash of its table if it has one."""
     promise = promise_of(limits)
     table = getattr(limits.predicted, "sha256", None)
     fields: dict[str, str] = {"word": promise.basis, "sentence": promise.sentence}
@@ -73,7 +73,7 @@ def promise_fields(limits: Limits) -> dict[str, str]:
 
 
 def _table_figures(box: object) -> str:
-    """Return counts, confidence and bound of a table as text; empty if it cannot be read (another machine)."""
+    """Return a table's counts, bound and confidence as text; empty if it cannot be read, as on a different machine."""
     try:
         header = box.barrier().header  # type: ignore[attr-defined]
     except (AttributeError, ValueError):

@@ -1,7 +1,7 @@
 """The shield's model-free rules: bounds on a command and its changes, and the envelope of the state.
 
-A rule on commands bounds a command (m,) in SI units; ``amount`` is the largest change of a component in normalised
-units (half ranges), 0 if unchanged.
+Each rule on commands bounds a command (m,) in SI units and returns it with ``amount``, the largest change of any
+component in normalised units (half ranges), which is 0 if the command is unchanged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FULL_RANGE: Final = 2.0
 
 
 def is_valid_command(action: Sequence[float] | None, n_actuators: int) -> bool:
-    """Return whether a command has the right shape and only finite components (rule *finite*)."""
+    """Return whether a command has the right length and only finite components (rule *finite*)."""
     try:
         if action is None or len(action) != n_actuators:
             return False
@@ -37,11 +37,11 @@ def is_valid_command(action: Sequence[float] | None, n_actuators: int) -> bool:
 
 
 class Range:
-    """Limit of each component to [low, high]."""
+    """Limit on each component's value: [low, high]."""
 
     def __init__(self, ranges: Ranges, rig: Rig) -> None:
         self.bounds = tuple([ranges.get(a.name, (a.low, a.high)) for a in rig.actuators])
-        # A float32 policy may exceed its limits by rounding; less than half a count is not an intervention.
+        # Rounding may take a float32 policy's action past its limits; less than half a count is not an intervention.
         self._parameters = tuple(
             [
                 (low, high, 0.5 * a.resolution, a.half_range)
@@ -74,7 +74,8 @@ class Rate:
         self._half_ranges = tuple([a.half_range for a in rig.actuators])
 
     def bound(self, command: Sequence[float], output: Sequence[float]) -> BoundedCommand:
-        """Bound the rate of a command in range; ``output`` is what the device's frame reports."""
+        """Bound the rate of a command that is within the range; ``output``: the output that the device's frame
+        reports."""
         bounded_command, amount = [], 0.0
         for value, last_value, step, half_range in zip(command, output, self.steps, self._half_ranges, strict=True):
             # Rounding of the output to counts must not count as an intervention.
@@ -103,8 +104,8 @@ class Jerk:
     def bound(
         self, command: Sequence[float], output: Sequence[float], previous_output: Sequence[float]
     ) -> BoundedCommand:
-        """Bound the jerk of a command within range and rate; ``previous_output``: the output a period before
-        ``output``."""
+        """Bound the jerk of a command that is within the range and the rate limit; ``previous_output``: the output one
+        period before ``output``."""
         bounded_command, amount = [], 0.0
         for value, last_value, previous_value, (max_change, low, high, step, half_range) in zip(
             command, output, previous_output, self._parameters, strict=True
@@ -131,11 +132,11 @@ class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     high: Quantity
     """Upper bound."""
     release: Quantity = 0.8
-    """Share of the range, about its middle, in which the fallback may end."""
+    """Fraction of the range, around its middle, within which the fallback may end."""
 
 
 class _ObservationBounds(NamedTuple):
-    """Bounds of an observation: enter the fallback outside [low, high], leave it inside [inner_low, inner_high]."""
+    """Bounds on an observation: the fallback starts outside [low, high] and may end inside [inner_low, inner_high]."""
 
     observation: int
     low: float
@@ -143,7 +144,7 @@ class _ObservationBounds(NamedTuple):
     inner_low: float
     inner_high: float
     per_unit: float
-    """Normalised units per SI unit."""
+    """Number of normalised units per SI unit."""
 
 
 class Envelopes:
@@ -168,10 +169,10 @@ class Envelopes:
         self._bounds = tuple(bounds)
 
     def evaluate(self, observation: Sequence[float]) -> tuple[float, float]:
-        """Return (excess, margin) of a state (n,) in SI units.
+        """Return (excess, margin) for a state (n,) in SI units.
 
-        excess: distance outside, in the observation's normalised units; inf for NaN, 0 inside.  margin: 1 in the
-        middle of every envelope, 0 at the edge of one.
+        excess: distance outside an envelope, in the observation's normalised units; inf for NaN, 0 inside all of them.
+        margin: 1 in the middle of every envelope, 0 at the edge of any.
         """
         margin = 1.0
         for index, low, high, _, _, per_unit in self._bounds:
@@ -183,8 +184,8 @@ class Envelopes:
         return 0.0, margin
 
     def distance(self, observation: Sequence[float]) -> float:
-        """Return the largest distance of a state's components (n,), in SI units, from the middle of their envelopes:
-        1 at an edge."""
+        """Return the largest distance of any component of a state (n,), in SI units, from the middle of its envelope; a
+        component at the edge has the distance 1."""
         return max(
             [abs(2.0 * observation[b.observation] - b.low - b.high) / (b.high - b.low) for b in self._bounds],
             default=0.0,

@@ -1,7 +1,7 @@
-"""Prediction from a sampled barrier: a command needs a margin in the table of ``onrig safety --barrier``.
+"""Prediction from a sampled barrier: a command needs a sufficient margin in the table of ``onrig safety --barrier``.
 
-The table covers any plant with up to four states; its promise rests on plants drawn from the stated uncertainty, not on
-a proof (``runtime/SAFETY.md``).
+Tables can be computed for any plant with up to four states.  The promise rests on plants drawn from the stated
+uncertainty, not on a proof (``runtime/SAFETY.md``).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _EDGE_TOLERANCE: Final = 1e-9
 class SampledBox(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="sampled", tag_field="kind", kw_only=True
 ):
-    """Plants drawn from intervals of a plant's parameters; all envelopes of the limits are guaranteed together."""
+    """Plants whose parameters are drawn from intervals; all envelopes of the limits are guaranteed together."""
 
     table: str
     """File of the barrier, next to the configuration, as computed by `onrig safety CONFIG --barrier`."""
@@ -43,18 +43,20 @@ class SampledBox(
     uncertainty: dict[str, Interval]
     """[low, high] of each uncertain parameter of the plant; the other parameters have the values in ``plant``."""
     plant: dict[str, object] | UnsetType = UNSET
-    """Plant by its ``kind``, as in ``device.twin.plant``; default: the twin's. Required for a device on a port."""
+    """Plant, by its ``kind``, as in ``device.twin.plant``; default: the twin's plant.  Required for a device on a
+    port."""
     range: dict[str, Interval] = {}
     """Range of the table by observation; default: its envelope, a full turn for an angle that wraps, otherwise the
     range that drawn plants reach from the observation's range."""
     nodes: dict[str, Nodes] = {}
-    """Number of the table's nodes by observation or actuator."""
+    """Number of nodes in the table for each observation or actuator."""
     horizon_s: Positive = 3.0
-    """Time for which each plant is simulated under the fallback, and again after the host's death."""
+    """How long each plant is simulated under the fallback, and how long it is then simulated after the host's death."""
     late_us: int = 1000
     """Longest time from a sample to the effect of its command in ordinary operation; the lease is added to it."""
     plant_delay_us: int | UnsetType = UNSET
-    """Longest part of ``late_us`` that passes after the device's output; the safe output is delayed by it as well."""
+    """Longest part of ``late_us`` that passes between the device's output and its effect; it also delays the safe
+    output."""
     sensor_error: dict[str, NotNegative] = {}
     """Bound on each observation's error in its unit; default: half a count of its sensor."""
     sha256: str | UnsetType = UNSET
@@ -68,7 +70,7 @@ class SampledBox(
     nominal: ClassVar[dict[str, float]] = {}
 
     def findings(self, context: PredictionContext) -> Iterator[Finding]:
-        """List the problems of the settings; those of the table need the plant (``onrig.sim.barrier.contract``)."""
+        """List the problems in the settings; checking the table requires the plant (``onrig.sim.barrier.contract``)."""
         rig, names = context.rig, [o.name for o in context.rig.observations]
         actuators = [a.name for a in rig.actuators]
         section = "predicted"
@@ -110,7 +112,7 @@ class SampledBox(
         return read_barrier(self.table, "" if self.sha256 is UNSET else self.sha256)
 
     def prediction(self, context: PredictionContext) -> SampledPrediction:
-        """Read the table; raises ValueError if it is missing or was computed for other signals."""
+        """Read the table; raises ValueError if it is missing, invalid, or was computed for different signals."""
         barrier = self.barrier()
         rig, header = context.rig, barrier.header
         signals = {o.name for o in rig.observations}, {a.name for a in rig.actuators}
@@ -119,14 +121,14 @@ class SampledBox(
         return SampledPrediction(barrier, context)
 
     def sketch(self) -> Sketch:
-        """Return the drawing of two signals against each other."""
+        """Return a drawing that plots the velocity over the position."""
         return {"kind": "phase", "x": self.place, "y": self.velocity}
 
 
 class SampledPrediction:
     """Multilinear interpolation in the table, by observation and command.
 
-    Margins are relative to the largest one of the table.
+    Margins are relative to the largest margin in the table.
     """
 
     def __init__(self, barrier: Barrier, context: PredictionContext) -> None:
@@ -150,7 +152,7 @@ class SampledPrediction:
             (actuators.index(axis.name), *_axis_parameters(axis, step))
             for axis, step in zip(header.commands, strides[n:], strict=True)
         ]
-        # The last axis varies fastest, so that neighbours in the list differ along it.
+        # The last axis varies fastest, so neighbours in the list differ along it.
         corners = [0]
         for step in strides:
             corners = [corner + offset for corner in corners for offset in (0, step)]
@@ -162,7 +164,8 @@ class SampledPrediction:
         self._full_margin = max(float(barrier.values.max()) - header.slack, 1e-6)
 
     def evaluate(self, observation: Sequence[float], action: Sequence[float]) -> tuple[float, float]:
-        """See :class:`onrig.runtime.safety.plant_box.Prediction`; refuses every command in a state beyond the table."""
+        """See :class:`onrig.runtime.safety.plant_box.Prediction`; in a state outside the table, refuse every
+        command."""
         offset, weights = 0, []
         for index, low, per_unit, last_node, step in self._states:
             t = (observation[index] - low) * per_unit
@@ -188,6 +191,6 @@ class SampledPrediction:
 
 
 def _axis_parameters(axis: Axis, stride: int) -> tuple[float, float, int, int]:
-    """Return lowest value, nodes per unit, last node, and stride in the table."""
+    """Return an axis's lowest value, nodes per unit, last node, and stride in the table."""
     last_node = axis.nodes - 1
     return axis.low, last_node / (axis.high - axis.low), last_node, stride

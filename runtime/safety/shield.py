@@ -2,10 +2,10 @@
 
 Order: finite, range, rate, jerk, envelope, predicted envelope.  Finiteness is checked first because NaN passes ``min``,
 ``max`` and comparisons.  Range, rate and jerk bound the command.  The fallback controller replaces an invalid command,
-a command in a state outside the envelope, and one predicted to leave the envelope, in the same tick.  It acts
-until a dwell time has passed and both the state and the desired command are well inside again (reverse switching).
-The longer the state has been well inside, the smaller a margin the command needs: where even a body at rest has little,
-a policy that keeps asking for the same command would otherwise never act again.
+a command in a state outside the envelope, and one predicted to leave the envelope, in the same tick.  It acts until a
+dwell time has passed and both the state and the desired command are well inside again (reverse switching).  The longer
+the state has been well inside, the smaller the margin that the command needs.  Otherwise, where even a body at rest has
+little margin, a policy that keeps requesting the same command would never act again.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from onrig.runtime.safety.rules import FULL_RANGE, Envelopes, Jerk, Range, Rate,
 
 _RANGE, _NONE = Rule.RANGE, Rule.NONE
 MAX_AMOUNT: Final = 1e6
-"""Cap on recorded amounts, which are float32."""
+"""Upper limit on recorded amounts, which are float32."""
 RELEASE_DWELLS: Final = 10
-"""Dwell times well inside after which the fallback releases control to any command that stays in the envelope."""
+"""Number of dwell times well inside the envelope after which the fallback hands over to any command that stays in the
+envelope."""
 
 
 class Verdict(NamedTuple):
@@ -38,19 +39,19 @@ class Verdict(NamedTuple):
     full range), or excess of the present or predicted state (envelope, predicted).
     """
     margin: float = 1.0
-    """1 far inside, 0 at the edge or when a rule activated the fallback."""
+    """Margin to the envelope: 1 far inside, 0 at the edge or when a rule activated the fallback."""
 
 
 def _required_release(limits: Limits, box: PlantBox) -> float:
-    """Return the largest release share of the envelopes that a prediction guarantees."""
+    """Return the largest ``release`` of the envelopes that a prediction guarantees."""
     return max(limits.envelope[name].release for name in guaranteed_observations(box, limits.envelope))
 
 
 class Shield:
-    """Application of the rules in order; the only state is the fallback's activity and its timers.
+    """Application of the rules in order; the only state is whether the fallback is active, and its timers.
 
-    Raises ValueError for limits under which no guarantee is possible; the first shield of a configuration takes a few
-    tenths of a second to build.
+    Raises ValueError for limits under which no guarantee is possible.  The first shield built for a configuration takes
+    a few tenths of a second.
     """
 
     def __init__(self, limits: Limits, rig: Rig, period_s: float) -> None:
@@ -77,13 +78,13 @@ class Shield:
         self.reset()
 
     def reset(self) -> None:
-        """Clear an intervention at the start of an episode."""
+        """Clear any intervention at the start of an episode."""
         self._is_in_fallback = False
         self._remaining_ticks = 0
         self._ticks_inside = 0
         self._watch.reset()
         self.failure = ""
-        """Description of a state that diverges from its envelope despite full effort of the fallback; empty if none."""
+        """Description of a state that diverges from its envelope despite the fallback's full effort; empty if none."""
 
     def decide(
         self,
@@ -94,10 +95,10 @@ class Shield:
     ) -> Verdict:
         """Apply all rules to one action.
 
-        observation: (n,), SI units; action: output of policy and exploration, normally (m,) in SI units, possibly
-        non-finite, of another length or None; output: (m,), SI units, the device's output at the sample, which the
-        command replaces; previous_output: its output at the start of the period that ends with the sample, for the jerk
-        (None: equal to output).
+        observation: (n,), in SI units; action: output of policy and exploration, normally (m,) in SI units, but
+        possibly non-finite, of the wrong length or None; output: the device's output (m,) at the sample, in SI units,
+        which the command replaces; previous_output: the device's output at the start of the period that ends with the
+        sample, for the jerk rule (None: the same as output).
         """
         if action is None or not is_valid_command(action, self._n_actuators):
             return self._start_fallback(observation, Rule.FINITE, FULL_RANGE)
@@ -121,13 +122,14 @@ class Shield:
             self._watch.reset()
         if excess:
             return self._start_fallback(observation, Rule.PREDICTED, excess)
-        # Bypasses the named tuple's constructor, a Python function.
+        # Bypasses the named tuple's constructor, which is a Python function.
         return tuple.__new__(Verdict, (bounded_command, rule, amount, margin))
 
     def _bound_command(
         self, action: Sequence[float], output: Sequence[float], previous_output: Sequence[float]
     ) -> tuple[tuple[float, ...], Rule, float]:
-        """Apply the rules that bound the command; returns the last one that changed it."""
+        """Apply the rules that bound the command; return the bounded command, the last rule that changed it, and by how
+        much that rule did."""
         bounded_command, amount = self._range.bound(action)
         rule = _RANGE if amount else _NONE
         if self._rate is not None:
@@ -155,7 +157,7 @@ class Shield:
         desired: Sequence[float],
         margin: float,
     ) -> Verdict:
-        """Return the fallback's action: exempt from rate and jerk, not from the range."""
+        """Return the fallback's action, which is exempt from the rate and jerk limits but not from the range."""
         self.failure = self.failure or self._watch.update(observation)
         bounded_command, _ = self._range.bound(self._fallback(observation))
         if amount is None:

@@ -1,7 +1,7 @@
 """Board: words of shared state between the processes of a run.
 
-Every word has a single writer and is written in one aligned 8-byte store.  Each kind of external request has a word, to
-which every requester writes the same value.
+Every word has a single writer and is written in one aligned 8-byte store.  A word for external requests may have
+several writers, but simultaneous requests write the same value.
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ class Word(enum.IntEnum):
     POLLS = 16
     """control: number of polls for requests; increases in every state unless the loop is stuck."""
     SAFE_SINCE_NS = 17
-    """control: time of receipt of the first frame as for SAFE_NS since the device was last armed; 0 together with
-    SAFE_NS."""
+    """control: time of receipt of the first frame, of the kind described for SAFE_NS, since the device was last armed;
+    0 whenever SAFE_NS is 0."""
     ANSWERED_NS = 18
     """control: time of receipt of the frame that the last command answers, written before that command is sent; 0
-    before it."""
+    before the first command."""
     HOLD_NS = 19
     """control: maximum time after ANSWERED_NS for which the lease keeps that command in force; 0 if no lease runs
     (lockstep)."""
     ROLLED_BACK = 20
     """control: one more than the id of the policy that was rolled back last; 0 before the first."""
     LEARNER_NS = 21
-    """replay: monotonic time of the last message of the pushing learner; 0 before the first."""
+    """replay: monotonic time of the last message from the pushing learner; 0 before the first."""
     STOP_VIEW = 22
     """live view: 1 once a stop was requested there; the request itself is written to STOP_OUTSIDE."""
     STOP_NOW_OUTSIDE = 23
@@ -79,7 +79,7 @@ class Word(enum.IntEnum):
     SESSION_ID = 30
     """supervisor: a random number that identifies this session of the run, and its ring."""
     RESTARTS = 31
-    """supervisor: number of process restarts; timeouts that wait for a process restart when it changes."""
+    """supervisor: number of process restarts; timeouts for a process start again when it changes."""
     REPLAY_HEARTBEATS = 32
     """replay: counter that increases as long as the process makes progress."""
     FIRST_UNREPORTED = 33
@@ -94,7 +94,7 @@ class Word(enum.IntEnum):
     """replay: one more than the last training episode that the learner has concluded (lockstep); decreases when
     episodes are repeated."""
     FEEDBACK_BATCHES = 38
-    """replay: number of batches of feedback applied in this session; timeouts that wait for the learner restart when it
+    """replay: number of batches of feedback applied in this session; timeouts for the learner start again when it
     changes."""
 
 
@@ -106,7 +106,7 @@ _NOW_OUTSIDE, _OUTSIDE = Word.STOP_NOW_OUTSIDE, Word.STOP_OUTSIDE
 
 
 class Board:
-    """A view of the words; ``board[Word.X]`` reads, ``board[Word.X] = n`` writes."""
+    """View of the words; ``board[Word.X]`` reads, ``board[Word.X] = n`` writes."""
 
     def __init__(self, segment: Segment) -> None:
         self._words = segment.body.cast("Q")

@@ -31,9 +31,9 @@ class TrainerRequest(NamedTuple):
     """Newest request of the trainer."""
 
     episodes: int
-    """Episodes requested so far; one more than before asks for the next one."""
+    """Number of episodes requested so far; an increase by one requests the next episode."""
     seed: int
-    """Seed of the requested episode and of those after it; NO_SEED: the previous seed continues."""
+    """Seed of the requested episode and of those after it; NO_SEED: the previous seed remains in force."""
     tick: int
     """Tick whose sample ``action`` answers, or NO_TICK."""
     sent_ns: int
@@ -48,7 +48,7 @@ class Sample(NamedTuple):
     """Newest sample of the loop."""
 
     episodes: int
-    """Number of episodes begun on request, including this one."""
+    """Number of episodes started on request, including this one."""
     periods: int
     """Control periods since the start of the episode."""
     reward: float
@@ -58,11 +58,12 @@ class Sample(NamedTuple):
     is_over: bool
     """Whether the episode ended with this sample."""
     records: bytes
-    """Step record of the period before the sample (zeros before the first), and that of the sample itself."""
+    """Step record of the period before the sample (zeros for the first sample), followed by that of the sample
+    itself."""
 
 
 def exchange_bytes(layout: RecordLayout) -> int:
-    """Size of the body of the segment."""
+    """Return the size of the segment's body."""
     return latest_bytes(_sample_bytes(layout)) + latest_bytes(_request_struct(layout).size)
 
 
@@ -102,11 +103,11 @@ class _Side:
         self._poll.register(self._receive_fd, select.POLLIN)
 
     def fileno(self) -> int:
-        """Descriptor that becomes readable when the other side has sent a message."""
+        """Return the descriptor that becomes readable when the other side has sent a message."""
         return self._receive_fd
 
     def wait(self, timeout_ns: int) -> None:
-        """Wait until the other side has sent a message since the last call, at most ``timeout_ns``."""
+        """Wait, for at most ``timeout_ns``, until the other side has sent a message since the last call."""
         wait_readable(self._poll, self._receive_fd, timeout_ns)
         with contextlib.suppress(BlockingIOError):
             os.read(self._receive_fd, _MAX_DRAIN_BYTES)
@@ -162,7 +163,7 @@ class TrainerSide(_Side):
         self._wake()
 
     def sample(self) -> Sample | None:
-        """Newest sample; None before the first."""
+        """Return the newest sample; None before the first."""
         content = self._samples.take()
         if content is None:
             return None

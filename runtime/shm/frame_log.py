@@ -16,7 +16,8 @@ from onrig.runtime.shm.segment import Segment, SegmentError
 
 FRAME_LOG_SCHEMA: Final = "frames-2"
 RETENTION_S: Final = 4.0
-"""Seconds of device time kept: twice the length shown in a post-mortem, which is taken slightly later."""
+"""Seconds of device time kept: twice the length shown in a post-mortem, because the post-mortem is taken slightly
+later."""
 _MIN_FRAMES: Final = 2048
 _BODY_BYTES: Final = 249
 """Maximum body of a frame in bytes (``hw/PROTOCOL.md``)."""
@@ -34,7 +35,7 @@ class LoggedFrame(NamedTuple):
 
 
 def frame_log_bytes(rate_hz: float) -> int:
-    """Return the size of a segment's body for ``RETENTION_S`` of frames at this rate of state frames."""
+    """Return the size of a segment's body that holds ``RETENTION_S`` of frames at this rate of state frames."""
     frames = max(_MIN_FRAMES, round(2 * RETENTION_S * rate_hz))
     return _CONTROL_BYTES + frames * _SLOT_BYTES
 
@@ -64,7 +65,8 @@ class FrameLogWriter(_FrameLog):
         count = self._count[0]
         index = (count % self.capacity) * _SLOT_BYTES
         length = len(body)
-        # The number first, so that a concurrent reader of this slot detects that its frame is overwritten.
+        # The number is written first, so that a concurrent reader of this slot detects that its frame is being
+        # overwritten.
         _HEAD.pack_into(self._slots, index, count, t_ns, length, zlib.crc32(body, count & 0xFFFFFFFF))
         index += _HEAD.size
         self._slots[index : index + length] = body
@@ -72,7 +74,8 @@ class FrameLogWriter(_FrameLog):
 
 
 def frame_tap(shm: Path) -> Callable[[int, bytes], None] | None:
-    """Callback that stores a device session's frames in a run's frame log; None without one."""
+    """Return a callback that stores a device session's frames in a run's frame log; None if the run has no frame
+    log."""
     try:
         return FrameLogWriter(Segment.attach(shm / "frames", FRAME_LOG_SCHEMA)).write
     except SegmentError:

@@ -1,4 +1,4 @@
-"""Newest image of each camera in shared memory: one writer for each, wait-free.
+"""Newest image of each camera in shared memory: wait-free, with one writer per camera.
 
 A camera's process writes an image as soon as it is complete, with the time of its exposure on the host's monotonic
 clock. The loop reads the newest one when a state frame arrives, and never waits for it.
@@ -43,7 +43,7 @@ class BlankImages:
 
 
 def images_bytes(cameras: Sequence[Camera]) -> int:
-    """Size of the body of the segment."""
+    """Return the size of the segment's body."""
     return sum(latest_bytes(camera.pixels) for camera in cameras)
 
 
@@ -56,7 +56,7 @@ class Images:
     """The segment, attached."""
 
     def __init__(self, folder: Path, cameras: Sequence[Camera]) -> None:
-        """Raises SegmentError, for example without a segment in ``folder``."""
+        """Raises SegmentError, for example if ``folder`` has no segment."""
         self._segment = Segment.attach(folder / SEGMENT_NAME, images_schema(cameras))
         self._cameras: Final = tuple(cameras)
         self._slots: Final = list[Latest]()
@@ -67,7 +67,7 @@ class Images:
             start = end
 
     def count(self, index: int) -> int:
-        """Number of images that the camera ``index`` has written."""
+        """Return the number of images that camera ``index`` has written."""
         return self._slots[index].version
 
     def close(self) -> None:
@@ -81,7 +81,7 @@ class ImageWriter(Images):
     """A camera's side, or the twin's, which renders for all cameras."""
 
     def put(self, index: int, image: bytes, t_mono_ns: int) -> None:
-        """Publish an image of the camera ``index``, exposed at ``t_mono_ns``."""
+        """Publish an image from camera ``index``, exposed at ``t_mono_ns``."""
         self._slots[index].put(image, t_mono_ns)
 
 
@@ -92,7 +92,7 @@ class ImageReader(Images):
         self, folder: Path, cameras: Sequence[Camera], clock: Callable[[], int] | None, time_scale: float = 1.0
     ) -> None:
         """``clock``: host's monotonic clock in ns; None in lockstep, where an image is as old as its frame.
-        ``time_scale``: device seconds per second.  Raises SegmentError."""
+        ``time_scale``: device seconds per second of the wall clock.  Raises SegmentError."""
         super().__init__(folder, cameras)
         self._clock = clock
         self._max_ages_ns: Final = [round(camera.max_age_ms * 1e6 / (time_scale or 1.0)) for camera in cameras]
@@ -106,13 +106,13 @@ class ImageReader(Images):
         """Number of ticks that used the same image as the tick before, by camera."""
 
     def read(self) -> tuple[ImageValues, ...]:
-        """Return the newest image of each camera: the previous one if a camera wrote during the copy."""
+        """Return the newest image of each camera, or its previous one if the camera wrote during the copy."""
         self.failure, now_ns = "", 0 if self._clock is None else self._clock()
         for i, slot in enumerate(self._slots):
             if slot.version == self._versions[i]:
                 self.repeats[i] += 1
             elif (value := slot.read()) is not None and len(value.content) == self._cameras[i].pixels:
-                # A time in the future would never age.
+                # An image dated in the future would count as fresh for too long.
                 self._versions[i], self._times_ns[i] = value.version, min(value.label, now_ns)
                 self._images[i] = pack_image(value.content)
             self._check_age(i, now_ns)

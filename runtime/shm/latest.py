@@ -15,11 +15,11 @@ from onrig.runtime.shm.segment import Segment
 _META: Final = struct.Struct("<QII")  # label, length, CRC-32
 _HEAD_BYTES: Final = 64
 _MAX_ATTEMPTS: Final = 8
-"""Number of attempts per read: a preempted reader may find one buffer overwritten, and then the other."""
+"""Number of attempts per read; a preempted reader may find one buffer overwritten, and then the other."""
 
 
 def latest_bytes(max_bytes: int) -> int:
-    """Shared memory required for values of up to ``max_bytes``."""
+    """Return the number of bytes of shared memory required for values of up to ``max_bytes``."""
     return _HEAD_BYTES + 2 * _stride(max_bytes)
 
 
@@ -42,7 +42,7 @@ class Value(NamedTuple):
 
 
 class Latest:
-    """The newest value, in ``buffer``: ``latest_bytes(max_bytes)`` bytes, aligned to 8."""
+    """Newest value, stored in ``buffer``, which has ``latest_bytes(max_bytes)`` bytes and is aligned to 8."""
 
     def __init__(self, buffer: memoryview, max_bytes: int) -> None:
         self._buffer, self._max_bytes = buffer, max_bytes
@@ -73,13 +73,13 @@ class Latest:
         self._version[0] = version
 
     def read(self) -> Value | None:
-        """Copy the newest value in one attempt; None before the first, or if it was overwritten meanwhile."""
+        """Copy the newest value in one attempt; return None before the first, or if it was overwritten meanwhile."""
         version = self._version[0]
         value = self._read_version(version)
         return value if self._version[0] == version else None
 
     def take(self) -> bytes | None:
-        """Copy the content of the newest valid value, in a few attempts; None before the first."""
+        """Copy the content of the newest valid value, in a few attempts; return None before the first."""
         for _ in range(_MAX_ATTEMPTS):
             version = self._version[0]
             value = self._read_version(version) or self._read_version(version - 1)
@@ -124,7 +124,7 @@ class SlotPolicy(NamedTuple):
     policy_id: int
     model: bytes
     is_native: bool = False
-    """Whether the C library evaluates it, as decided at admission."""
+    """Whether the C library evaluates the policy, as decided at admission."""
 
 
 class PolicySlot:
@@ -145,7 +145,8 @@ class PolicySlot:
 
     @property
     def taken_id(self) -> int:
-        """Id of the policy last taken by the loop; 0 before the first. Policies between it and the newest never act."""
+        """Id of the policy last taken by the loop; 0 before the first. Policies between that one and the newest never
+        act."""
         return self._taken_id[0]
 
     @property
@@ -158,15 +159,15 @@ class PolicySlot:
         self._latest.put(model, policy_id | (_NATIVE if is_native else 0))
 
     def take(self) -> SlotPolicy | None:
-        """Copy the newest policy (loop only); None if there is none, or if it was overwritten during the copy."""
+        """Copy the newest policy (loop only); return None if the slot is empty or was overwritten during the copy."""
         if self._latest.version:
-            # Stored before the copy: a writer that replaces the policy during the copy either reads it, or is detected
-            # here.
+            # The id is stored before the copy, so that a writer that replaces the policy during the copy either reads
+            # the id or is detected by ``peek``.
             self._taken_id[0] = self._latest.newest[0] & ~_NATIVE
         return self.peek()
 
     def peek(self) -> SlotPolicy | None:
-        """Copy the newest policy without marking it as taken; None as in ``take``."""
+        """Copy the newest policy without marking it as taken; return None as ``take`` does."""
         value = self._latest.read()
         if value is None:
             return None

@@ -3,8 +3,8 @@
 Each record has a sequence number and a CRC, so that the reader detects a torn write, caused by a killed writer or by
 weakly ordered memory, and reads the record again.
 
-Records outlive their reader.  Reading a record does not free its slot; that happens once the results are durable, so
-that the next reader can repeat the work of one that died.
+Records outlive their reader.  Reading a record does not free its slot; the slot is freed once the results are durable,
+so that a new reader can repeat the work of one that died.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from onrig.runtime.shm.segment import Segment
 _HEAD, _TAIL, _DROPPED = 0, 8, 16  # in units of 8 bytes; on separate cache lines, each with a single writer
 _CONTROL_BYTES: Final = 8 * 24
 _MAX_TORN_READS: Final = 1000
-"""Number of reads of a torn record before it is skipped: at least a second, for a write that takes microseconds."""
+"""Number of attempts to read a torn record before it is skipped: at least a second, although a write takes
+microseconds."""
 
 
 def ring_bytes(layout: RecordLayout, capacity: int) -> int:
-    """Size of the body of a segment for ``capacity`` records."""
+    """Return the size of the body of a segment for ``capacity`` records."""
     return _CONTROL_BYTES + capacity * layout.size
 
 
@@ -58,8 +59,8 @@ class RingWriter(_Ring):
     """Writer, used by the loop."""
 
     def push(self, fields: tuple[float, ...]) -> bool:
-        """Append one record, given its fields in layout order without ``seq``; return False (and count) if the ring is
-        full."""
+        """Append one record, given its fields in layout order without ``seq``; if the ring is full, count the record as
+        dropped and return False."""
         control = self._control
         head = control[_HEAD]
         if head - control[_TAIL] >= self.capacity:
@@ -72,7 +73,7 @@ class RingWriter(_Ring):
 
 
 class RingReader(_Ring):
-    """Reader, used by the replay process; ``damaged`` counts records skipped because they never became valid."""
+    """Reader, used by the replay process; ``n_damaged`` counts records skipped because they never became valid."""
 
     def __init__(self, segment: Segment, layout: RecordLayout) -> None:
         super().__init__(segment, layout)

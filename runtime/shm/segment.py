@@ -24,16 +24,16 @@ _HEADER: Final = struct.Struct("<8sII16sQ")
 HEADER_BYTES: Final = 64
 _PREFIX: Final = "onrig-"
 _locks: Final[dict[Path, int]] = {}
-"""Descriptors that lock this process's folders: in another PID namespace, such as a container's, its pid is
-meaningless."""
+"""Descriptors that lock this process's folders, because its pid is meaningless in a different PID namespace, such as a
+container's."""
 
 
 class SegmentError(RuntimeError):
-    """Raised for a missing or truncated segment, another file, or a segment with another layout."""
+    """Raised for a missing or truncated segment, a file that is not a segment, or a segment with a different layout."""
 
 
 class SegmentMissing(SegmentError):
-    """Raised for a missing segment, whose run is over."""
+    """Raised for a missing segment, which means that its run is over."""
 
 
 def _schema_hash(schema: str) -> bytes:
@@ -51,11 +51,11 @@ class Segment:
 
     @classmethod
     def create(cls, path: Path, body_bytes: int, schema: str) -> Segment:
-        """Create a zeroed segment (mode 0600); raises OSError if the path exists or memory is short."""
+        """Create a zeroed segment (mode 0600); raises OSError if the path exists or memory runs short."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             size = HEADER_BYTES + body_bytes
-            # Not ftruncate: posix_fallocate fails now if memory is short, instead of causing SIGBUS during the run.
+            # Unlike ftruncate, posix_fallocate fails now if memory is short, instead of causing SIGBUS during the run.
             os.posix_fallocate(fd, 0, size)
             mapping = mmap.mmap(fd, size)
         finally:
@@ -90,7 +90,7 @@ class Segment:
         return cls(path, mapping)
 
     def close(self) -> None:
-        """Unmap; the file is kept."""
+        """Unmap the segment; the file is kept."""
         self.body.release()
         self._view.release()
         self._mapping.close()
@@ -119,7 +119,7 @@ def create_folder() -> Path:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a run's folder with its content."""
+    """Remove a run's folder and its contents."""
     shutil.rmtree(folder, ignore_errors=True)
     if folder in _locks:
         os.close(_locks.pop(folder))

@@ -1,4 +1,4 @@
-"""Layout of the segment ``view``: newest figures, and newest sample of the memory.
+"""Layout of the segment ``view``, which holds the newest figures and the newest sample of the memory.
 
 The replay process writes it; viewers read it and write one word, to signal that they are watching.  They read the
 step records directly from the loop's ring (``onrig.runtime.shm.ring.RingHistory``).
@@ -49,7 +49,8 @@ FIGURES: Final = np.dtype(
 
 
 def sample_dtype(n_observations: int, n_actions: int) -> np.dtype[np.void]:
-    """One experience of the memory's sample, normalised; ``number`` of its write, ``abs_td`` NaN if unknown."""
+    """Return the type of one experience in the memory's sample, normalised; ``number`` is the number of its write, and
+    ``abs_td`` is NaN if unknown."""
     return np.dtype(
         [
             ("number", "<i8"),
@@ -71,7 +72,7 @@ def view_schema(layout: RecordLayout) -> str:
 
 
 def view_bytes(layout: RecordLayout) -> int:
-    """Size of the segment's body."""
+    """Return the size of the segment's body."""
     return sum(_sizes(layout))
 
 
@@ -96,7 +97,7 @@ class ViewParts(NamedTuple):
 
 
 def view_parts(segment: Segment, layout: RecordLayout) -> ViewParts:
-    """Map the parts onto a segment of this schema."""
+    """Return the parts of a segment with this schema."""
     words, figures, sample = _sizes(layout)
     body = segment.body
     sample_size = SAMPLE_POINTS * sample_dtype(layout.n_policy_inputs, layout.n_actions).itemsize

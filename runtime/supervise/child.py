@@ -18,7 +18,7 @@ from onrig.runtime.run_state.report import HEARTBEAT, Report, parse_report
 
 _READ_BYTES: Final = 65536
 _MAX_READS: Final = 16
-"""Maximum number of reads per call, so that a process that writes endlessly cannot block the supervisor."""
+"""Maximum number of reads per call, so that a process that never stops writing cannot block the supervisor."""
 
 
 class Child:
@@ -27,7 +27,7 @@ class Child:
     def __init__(
         self, name: str, module: str, arguments: list[str], log: Path, variables: Mapping[str, str] | None = None
     ) -> None:
-        """``log`` receives its stderr; ``variables`` are added to its environment."""
+        """``log`` receives the process's stderr; ``variables`` are added to its environment."""
         self.name = name
         self.started_s = time.monotonic()
         self.peak_rss_mb = 0.0
@@ -64,16 +64,16 @@ class Child:
         return self._process.pid
 
     def fileno(self) -> int:
-        """Descriptor that becomes readable when the process reports something."""
+        """Return the descriptor that becomes readable when the process reports something."""
         return self._fd
 
     def poll(self) -> int | None:
-        """Exit code (negative: killed by that signal), or None while it runs."""
+        """Return the exit code (negative: the number of the signal that killed the process), or None while it runs."""
         self._update_peak_rss()
         return self._process.poll()
 
     def reports(self) -> Iterator[Report]:
-        """Reports received since the last call; other lines are dropped."""
+        """Yield the reports received since the last call; other lines, and heartbeats, are dropped."""
         self._read()
         while self._pending_reports:
             yield self._pending_reports.popleft()
@@ -84,7 +84,7 @@ class Child:
                 if not (data := os.read(self._fd, _READ_BYTES)):
                     return
                 *lines, remainder = (self._partial_line + data).split(b"\n")
-                # Longer than any report: a library's progress bar, for example.
+                # Shorten a line that is longer than any report, such as a library's progress bar.
                 self._partial_line = remainder[-_READ_BYTES:]
                 new_reports = [report for report in map(parse_report, lines) if report is not None]
                 self.n_reports += len(new_reports)
@@ -92,7 +92,7 @@ class Child:
 
     @property
     def cpu_s(self) -> float:
-        """Return the CPU time used so far; 0 if unknown."""
+        """CPU time used so far; 0 if unknown."""
         with contextlib.suppress(OSError, ValueError, IndexError):
             fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
             return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -105,7 +105,7 @@ class Child:
                     self.peak_rss_mb = max(self.peak_rss_mb, int(line.split()[1]) / 1024)
 
     def kill(self) -> None:
-        """Kill the process, even if it is stopped, and the processes in its session, such as a camera's program."""
+        """Kill the process, even if it is stopped, and all others in its process group, such as a camera's program."""
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)

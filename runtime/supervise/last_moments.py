@@ -17,7 +17,7 @@ from onrig.runtime.record import STAGES, Flag, Kind, Miss, Rule
 from onrig.runtime.shm.frame_log import LoggedFrame
 
 _ENUM_COLUMNS: Final = {"kind": Kind, "rule": Rule, "miss": Miss}
-"""Columns written as words."""
+"""Columns whose values are written as words."""
 _HOST_MESSAGES: Final = frozenset({MessageType.HELLO_REQUEST, MessageType.COMMAND, MessageType.REQUEST})
 _OMITTED_COLUMNS: Final = ("crc",)
 _ENCODER: Final = msgspec.json.Encoder()
@@ -27,8 +27,8 @@ _TYPE_NAMES: Final = {t.value: t.name.lower() for t in MessageType}
 def records_csv(records: NDArray[np.void], rig: Rig, inputs: Sequence[str] = ()) -> bytes:
     """Format records (dtype ``RecordLayout.dtype``) as CSV, columns ``field`` or ``field.name``, in SI units.
 
-    ``inputs``: names of the policy inputs, if records contain them. Counts are not converted; float32 values have the
-    nine digits needed to restore them exactly.
+    ``inputs``: names of the policy inputs, if the records contain them.  Counts are not converted to SI units, and
+    float32 values have the nine digits needed to restore them exactly.
     """
     names: list[str] = []
     columns: list[Sequence[object]] = []
@@ -75,14 +75,15 @@ def _column(field: str, values: NDArray[np.generic]) -> Sequence[object]:
 
 
 def flag_names(flags: int) -> str:
-    """Return the names of the flags set, as in ``first|late``; unnamed bits as numbers."""
+    """Return the names of the flags that are set, as in ``first|late``; bits without a name follow as one number."""
     set_flags = [f for f in Flag if flags & f]
     remainder = flags & ~sum(set_flags)
     return "|".join([*(str(f.name).lower() for f in set_flags), *([str(remainder)] if remainder else [])])
 
 
 def frames_jsonl(frames: Iterable[LoggedFrame], rig: Rig) -> bytes:
-    """Format one line per frame: host time, sender, type, decoded content if known, and the bytes in hex."""
+    """Format frames as one line each: host time, sender, type, decoded content of states and commands, and the bytes in
+    hexadecimal."""
     return b"".join(_ENCODER.encode(line) + b"\n" for line in _lines(frames, rig))
 
 

@@ -1,8 +1,9 @@
 """Status messages to systemd: ready, alive, status, ending (protocol of sd_notify(3), one datagram each).
 
-A service of ``Type=notify`` passes the address of a socket to its process; without one nothing is sent.  The watchdog
-is reset only while the control process polls for requests and, in states with ticks, makes ticks: a run that is paused,
-between episodes or waiting for an operator is alive, a hung one is not. Nothing here can block or end a run.
+For a service of ``Type=notify``, systemd passes the address of a socket to the process; without an address, nothing is
+sent.  The watchdog is reset only while the control process polls for requests and, in states with ticks, makes ticks: a
+run that is paused, between episodes or waiting for an operator is alive, and a hung run is not.  Nothing here can block
+or end a run.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from typing import Final
 from onrig.runtime.run_state.states import State
 
 _STATUS_INTERVAL_S: Final = 5.0
-"""Interval of status updates without a watchdog."""
+"""Interval between status updates without a watchdog."""
 _RECHECK_DELAY_S: Final = 0.2
-"""Delay before another check of a loop without progress, so that one late poll does not skip a reset."""
+"""Delay before a loop that has made no progress is checked again, so that one late poll does not cost a reset."""
 ENDING_TIMEOUT_S: Final = 120.0
-"""Watchdog interval during an orderly end, in which every wait is limited separately."""
+"""Watchdog interval while the run ends in order; every wait during that time is limited separately."""
 
 
 class ResetDecision(enum.Enum):
@@ -41,7 +42,10 @@ class WatchdogSchedule:
         self._polls = 0
 
     def decide(self, now_s: float, polls: int, *, is_hung: bool) -> ResetDecision:
-        """Decide; ``polls``: the board's POLLS, ``is_hung``: state of the supervisor's own watchdog."""
+        """Decide whether to reset the watchdog now.
+
+        ``polls``: the board's POLLS; ``is_hung``: state of the supervisor's own watchdog.
+        """
         if self._next_s is not None and now_s < self._next_s:
             return ResetDecision.NOT_DUE
         if is_hung or polls == self._polls:
@@ -73,7 +77,7 @@ def status_line(state: int, episode: int, n_missed: int, *, is_hung: bool) -> st
 
 
 class Notifier:
-    """Connection of a run to systemd; silent without an address."""
+    """Connection of a run to systemd, which sends nothing without an address."""
 
     def __init__(self, address: str | None, period_s: float | None) -> None:
         """``address``: path of a datagram socket, or ``@NAME`` in the abstract namespace; ``period_s``: watchdog
@@ -89,7 +93,7 @@ class Notifier:
 
     @classmethod
     def from_environment(cls, environment: MutableMapping[str, str], pid: int) -> Notifier:
-        """Read systemd's variables, and remove them from the environment of child processes."""
+        """Create a notifier from systemd's variables, and remove them so that child processes do not inherit them."""
         period_s = watchdog_interval_s(environment, pid)
         address = environment.get("NOTIFY_SOCKET", "")
         for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"):
@@ -119,7 +123,7 @@ class Notifier:
         self._send("STOPPING=1", f"STATUS={status}", *watchdog_fields)
 
     def extend_timeout(self, now_s: float) -> None:
-        """Extend the timeout while the run ends; the wait for each process is limited separately."""
+        """Extend systemd's timeout while the run ends; the wait for each process is limited separately."""
         if self._socket is not None and now_s >= self._next_extension_s:
             self._next_extension_s = now_s + _STATUS_INTERVAL_S
             self._send(

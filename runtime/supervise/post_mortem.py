@@ -1,8 +1,8 @@
 """Post-mortem of a fault: ``post-mortem/NNN-FAULT/`` in the run folder.
 
-It contains the last two seconds of step records and of frames on the wire, and the run's state transitions.  The
-supervisor reads the records and frames from shared memory, so that it needs neither the control process (which may have
-been killed) nor the replay process; the loop neither writes nor waits.
+It contains the last two seconds of step records and of frames on the wire, and the recent transitions of the run's
+state.  The supervisor reads the records and frames from shared memory, so it needs neither the control process (which
+may have been killed) nor the replay process, and the loop neither writes anything for it nor waits.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from onrig.runtime.supervise.last_moments import frames_jsonl, records_csv
 FOLDER: Final = "post-mortem"
 RECORDS, FRAMES, FAULT = "records.csv", "frames.jsonl", "fault.json"
 RECORDED_BEFORE_S: Final = 2.0
-"""Device time kept before the last record, and before the fault."""
+"""Device time recorded before the fault, or before the last record if that is earlier."""
 RECORDED_AFTER_S: Final = 0.25
-"""Recording time after the fault, which shows the device's transition to its safe output."""
+"""Time recorded after the fault, which shows the device's transition to its safe output."""
 MAX_POST_MORTEMS: Final = 8
-"""Maximum number of post-mortems per run: the first ones, and the last."""
+"""Maximum number of post-mortems per run; further ones replace the last."""
 _MAX_TRANSITIONS: Final = 256
 _TRANSITIONS_SPAN_S: Final = 10.0
 _FAULT_REPORTS: Final = ("error", "fault", "transition")
@@ -60,7 +60,7 @@ class _Pending(NamedTuple):
 
 
 class PostMortem:
-    """Receives all reports of a run, and writes a post-mortem after a fault is latched."""
+    """Recorder that receives all reports of a run, and writes a post-mortem whenever a fault is latched."""
 
     def __init__(self, config: RunConfig, run_folder: Path, write_event: EventWriter) -> None:
         self._config, self._folder, self._write_event = config, run_folder / FOLDER, write_event
@@ -118,14 +118,14 @@ class PostMortem:
         )
 
     def poll(self) -> None:
-        """Write the post-mortems that are due; call a few times a second."""
+        """Write the pending post-mortem if it is due; to be called a few times a second."""
         pending = self._pending
         after_ns = 0 if self._config.lockstep else round(RECORDED_AFTER_S * 1e9)
         if pending is not None and time.monotonic_ns() >= pending.t_ns + after_ns:
             self._write(pending)
 
     def close(self) -> None:
-        """Write pending post-mortems, and release the shared memory."""
+        """Write a pending post-mortem, and release the shared memory."""
         if self._pending is not None:
             self._write(self._pending)
         for view in (self._board, self._ring, self._frame_log):
@@ -156,7 +156,7 @@ class PostMortem:
         try:
             shutil.rmtree(temporary_folder, ignore_errors=True)  # left by a supervisor that was killed here
             temporary_folder.mkdir(parents=True)
-            # No fsync: on an SD card that stalls for seconds it would delay the terminal's keys.
+            # No fsync: on an SD card that stalls for seconds, it would delay the response to the terminal's keys.
             for file, data in content.items():
                 (temporary_folder / file).write_bytes(data)
             if replaced_name is not None:
@@ -191,7 +191,7 @@ class PostMortem:
         return records[records["t_receive_ns"] >= end_ns - self._span_before_ns]
 
     def _records_in_lockstep(self, ring: RingHistory) -> NDArray[np.void] | None:
-        """Return the records up to the fault: in lockstep the loop may have made thousands of ticks since."""
+        """Return the records up to the fault, since which the loop may have made thousands of ticks in lockstep."""
         records = ring.records_since(0)
         fault_indices = np.flatnonzero(records["fault"])
         end = int(fault_indices[-1]) + 1 if len(fault_indices) else len(records)
@@ -257,7 +257,7 @@ def _parse_number(folder: Path) -> int:
 
 
 def find_post_mortems(run_folder: Path) -> list[Path]:
-    """Find the post-mortems in a run folder, by number."""
+    """Return the folders of the post-mortems in a run folder, in the order of their numbers."""
     with contextlib.suppress(OSError):
         folders = [f for f in (run_folder / FOLDER).iterdir() if _parse_number(f) and (f / FAULT).is_file()]
         return sorted(folders, key=_parse_number)

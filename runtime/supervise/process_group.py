@@ -1,4 +1,4 @@
-"""Processes of a run: arguments, restarts and reports."""
+"""Processes of a run: their arguments, restarts and reports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEVICE: Final = "device"
 CONTROL: Final = "control"
 _MIN_CAMERA_HANG_S: Final = 2.0
 _CAMERA_HANG_AGES: Final = 5
-"""Time without an image after which a camera's process is restarted, in multiples of the images' maximum age."""
+"""Time without an image after which a camera's process is restarted, as a multiple of the images' maximum age."""
 
 
 class StartFailed(Exception):
@@ -53,9 +53,9 @@ class ProcessGroup:
         """Processes of the cameras in use, in the rig's order; empty if a twin renders their images."""
         self._images: Images | None = None
         self.device_failure: tuple[FaultName, str] | None = None
-        """Fault and message of a twin or driver that failed."""
+        """Fault and message of the twin or driver, if it has failed."""
         self.peaks_mb: dict[str, float] = {}
-        """Peak resident memory of each process."""
+        """Peak resident memory (MB) of each process."""
 
     @property
     def running(self) -> Iterator[Child]:
@@ -77,7 +77,7 @@ class ProcessGroup:
         return self.device
 
     def start_cameras(self) -> Iterator[Child]:
-        """Start the processes of the cameras, one after the other, unless a twin of this run renders the images."""
+        """Start the processes of the cameras and yield each, unless a twin of this run renders the images."""
         if self._config.device.cameras is UNSET or not self._config.cameras:
             return
         self._images = Images(self._shm, self._config.cameras)
@@ -139,7 +139,7 @@ class ProcessGroup:
         """Store the reports of a process."""
         for report in child.reports():
             if self.device_failure is not None and report.values.get("fault") == FaultName.LINK_CLOSED:
-                continue  # not an unplugged cable: the connection closed because twin or driver failed
+                continue  # not an unplugged cable: the connection closed because the twin or driver failed
             self._reports.record(report)
             if child.name == DEVICE and report.kind == "error" and "fault" in report.values:
                 self.device_failure = FaultName(str(report.values["fault"])), report.message
@@ -149,7 +149,7 @@ class ProcessGroup:
         """Restart processes that have ended or hang, unless they do so repeatedly."""
         board, now_s = self._board, time.monotonic()
         run_progress = board[Word.BARRIER]  # always 0 in real time, where only the lifetime matters
-        has_loop_ended = board[Word.ENDED] == 1  # the other processes end as well, possibly before the loop's
+        has_loop_ended = board[Word.ENDED] == 1  # the other processes then end as well, possibly before the loop's own
         self.replay.check(
             now_s, progress=board[Word.REPLAY_HEARTBEATS], run_progress=run_progress, may_end=has_loop_ended
         )
@@ -165,7 +165,7 @@ class ProcessGroup:
                 camera.check(now_s, progress=self._images.count(index), may_end=False)
 
     def take_cameras(self) -> list[Child]:
-        """Return the running processes of the cameras, which are no longer watched from now on."""
+        """Return the running processes of the cameras, and stop watching them."""
         if self._images is not None:
             self._images.close()
             self._images = None

@@ -19,7 +19,7 @@ ReportCallback = Callable[[Report], None]
 
 
 class Reports:
-    """Stores the reports of a run's processes, and forwards them to the display."""
+    """Storage for the reports of a run's processes, which also forwards them to the display."""
 
     def __init__(self, path: Path, on_report: ReportCallback) -> None:
         self._events = EventFile(path)
@@ -27,9 +27,9 @@ class Reports:
         self._on_report = on_report
         self.errors: list[str] = []
         self.fault: FaultName | None = None
-        """Latched fault, from the last report of the loop or the supervisor."""
+        """Latched fault, according to the last report about it from the loop or the supervisor."""
         self.listeners: list[ReportCallback] = []
-        """Callbacks for every report after it has been stored."""
+        """Callbacks that receive every report once it has been stored."""
         self.write = self._events.write
 
     def record(self, report: Report) -> None:
@@ -69,7 +69,8 @@ class Reports:
         self.record(Report(_SOURCE, "fault", f"{entry.cause} ({detail}); {entry.hint}", values))
 
     def end_reason(self, name: str, code: int) -> str:
-        """Return the reason for the end of a process: its last error, or its exit code if it reported none."""
+        """Return why a process ended: the last error reported, or a description of the exit code if there is none or
+        the code is not one of ``ExitCode``."""
         if self.errors and code in set(ExitCode):
             return self.errors[-1]
         description = f"ended with code {code}" if code >= 0 else f"was killed by signal {-code}"

@@ -1,4 +1,4 @@
-"""Operator requests to a run: by signal, by key, from another terminal."""
+"""Operator requests to a run: by signal, by key, or from a different terminal."""
 
 from __future__ import annotations
 
@@ -36,17 +36,19 @@ def _may_interrupt(signum: int) -> bool:
 
 
 class Requests:
-    """Requests, forwarded immediately to the loop through a word of the board, with their source.
+    """Requests and their source; each is forwarded to the loop immediately, through a word of the board.
 
-    The first signal (SIGINT, SIGTERM, SIGHUP) fades out, the second stops at once; SIGQUIT stops at once.
+    The first signal (SIGINT, SIGTERM, SIGHUP) requests a fade-out and the second an immediate stop; SIGQUIT always
+    requests an immediate stop.
     """
 
     def __init__(self, *, signals: bool = True) -> None:
-        """``signals``: whether signals to this process are requests; requires its main thread."""
+        """``signals``: whether to treat signals to this process as requests, which is possible only in its main
+        thread."""
         self._board: Board | None = None
         self._signals = 0
         self.level = 0
-        """Stop level requested here: 0, 1 (fade out) or 2 (immediate)."""
+        """Stop level requested through this object: 0, 1 (fade out) or 2 (immediate)."""
         self.has_repeated_request = False
         """Whether a stop was requested more than once, which cuts short all waits that do not protect actuators."""
         self.source = ""
@@ -90,7 +92,7 @@ class Requests:
 
     @property
     def stop_level(self) -> int:
-        """Highest level requested, including other terminals."""
+        """Highest stop level requested, including requests from other terminals."""
         external_level = self._board.stop_outside if self._board is not None else 0
         if external_level and not self.source:
             self.source = LIVE_VIEW if self._board is not None and self._board[Word.STOP_VIEW] else "onrig stop"
@@ -98,7 +100,7 @@ class Requests:
 
     @property
     def reason(self) -> str:
-        """Reason why the run was stopped."""
+        """Reason the run was stopped."""
         reasons = {
             LIVE_VIEW: "stopped from the live view",
             TRAINER: "the program that chose the actions has ended",
@@ -114,7 +116,7 @@ class Operator(Protocol):
     """Name of the source in the events of a run."""
 
     def fileno(self) -> int:
-        """Descriptor that becomes readable when there is a request."""
+        """Return a descriptor that becomes readable when there is a request."""
 
     @property
     def is_listening(self) -> bool:
@@ -143,7 +145,7 @@ class Keyboard:
         self._is_at_eof = False
 
     def __enter__(self) -> Keyboard:
-        import termios  # imported here and below, because a run without a keyboard does not need it
+        import termios  # imported only here and below, because a run without a keyboard does not need it
 
         self._initial_attributes = termios.tcgetattr(self._fd)
         attributes = termios.tcgetattr(self._fd)
@@ -163,7 +165,7 @@ class Keyboard:
             termios.tcsetattr(self._fd, termios.TCSADRAIN, self._initial_attributes)
 
     def fileno(self) -> int:
-        """Descriptor that becomes readable when a key is pressed."""
+        """Return the descriptor that becomes readable when a key is pressed."""
         return self._fd
 
     @property
@@ -175,7 +177,7 @@ class Keyboard:
             return False
 
     def requests(self) -> list[Request]:
-        """Return the requests of keys pressed since the last call; empty if this process is in the background."""
+        """Return the requests made by key since the last call; empty if this process is in the background."""
         return [KEYS[key] for key in self.read_keys() if key in KEYS]
 
     def read_keys(self) -> str:
@@ -191,7 +193,7 @@ class Keyboard:
 
 
 def open_keyboard() -> Keyboard | None:
-    """Keyboard of this process; None if standard input is not a terminal or this is a background job."""
+    """Return the keyboard of this process; None if standard input is not a terminal or this is a background job."""
     try:
         fd = sys.stdin.fileno()
         if os.isatty(fd) and os.tcgetpgrp(fd) == os.getpgrp():

@@ -12,15 +12,16 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.supervise.child import Child
 
 MIN_LONG_LIFETIME_S: Final = 30.0
-"""Lifetime from which the end of a process does not count towards a crash loop."""
+"""Lifetime from which on the end of a process does not count towards a crash loop."""
 MAX_SHORT_LIFETIMES: Final = 5
 """Maximum number of consecutive short lifetimes; after one more the process is not restarted."""
 KILLED_WEIGHT: Final = 0.25
-"""Weight of an end by SIGKILL, which has an external cause: an operator, or the kernel when out of memory."""
+"""Weight of a lifetime that SIGKILL ended, which has an external cause: an operator, or the kernel when out of
+memory."""
 
 
 class RestartHistory:
-    """Counts the short lifetimes of one process of a run."""
+    """Count of the short lifetimes of one process of a run."""
 
     def __init__(self) -> None:
         self._short_lifetimes = 0.0
@@ -28,9 +29,11 @@ class RestartHistory:
     def next_delay_s(
         self, lifetime_s: float, *, has_progressed: bool = False, was_killed: bool = False
     ) -> float | None:
-        """Return the delay of the restart in s: 0 the first time, then 1, 2, 4 ...; None: no restart.
+        """Return the delay (s) before the process is restarted: 0 the first time, then 1, 2, 4 ...; None if it must not
+        be restarted.
 
-        ``has_progressed``: the run advanced beyond previous lifetimes, so that this is not a crash loop.
+        ``has_progressed``: whether the run advanced further than in previous lifetimes, so that this is not a crash
+        loop; ``was_killed``: whether SIGKILL ended the process.
         """
         if lifetime_s >= MIN_LONG_LIFETIME_S or has_progressed:
             self._short_lifetimes = 0.0
@@ -44,16 +47,16 @@ FIRST_HEARTBEAT_TIMEOUT_S: Final = 45.0
 """Timeout for the first sign of progress; until then CPU time counts as progress, because importing torch takes minutes
 on a busy board."""
 FIRST_HEARTBEAT_CPU_LIMIT_S: Final = 120.0
-"""The same timeout in CPU time: ten times the CPU time of the import on a slow board."""
+"""Limit on the CPU time used before the first sign of progress: ten times what the import takes on a slow board."""
 _RETRY_DELAY_S: Final = 1.0
 """Delay after a failed start (no descriptors, no memory)."""
 
 MAX_FAILED_STARTS: Final = 120
-"""Maximum number of consecutive failed starts, so that the end of a run terminates."""
+"""Maximum number of consecutive failed starts, so that ending a run cannot take for ever."""
 
 
 class RestartableProcess:
-    """Starts a process, and restarts it when it ends or hangs."""
+    """Process that is restarted when it ends or hangs."""
 
     def __init__(
         self,
@@ -78,7 +81,7 @@ class RestartableProcess:
         self._max_run_progress = self._resource_failures = self._failed_starts = 0
         self._was_killed = self._start_failure_reported = False
         self._productive_s = 0.0
-        """Productive lifetime of a hung process."""
+        """Lifetime of a hung process before it stopped making progress."""
 
     @property
     def is_abandoned(self) -> bool:
@@ -86,7 +89,7 @@ class RestartableProcess:
         return self.n_starts > 0 and self.child is None and self._restart_due_s is None
 
     def start(self) -> None:
-        """Start the process; raises OSError if the machine cannot."""
+        """Start the process; raises OSError if the machine cannot start it."""
         self.child = self._launch()
         self.n_starts += 1
         self._failed_starts = 0
@@ -95,10 +98,10 @@ class RestartableProcess:
         self._was_killed = self._start_failure_reported = False
 
     def check(self, now_s: float, *, progress: int, run_progress: int = 0, may_end: bool) -> None:
-        """Check the process; restart it if it ended or hangs.
+        """Check the process; restart it if it has ended or hangs.
 
-        ``progress`` changes while the process makes progress; ``run_progress`` counts the progress of the run that
-        depends on it; ``may_end``: the process has finished its work and may end with code 0.
+        ``progress`` changes as long as the process makes progress; ``run_progress`` counts the run's progress as far as
+        that depends on the process; ``may_end``: whether the process has finished its work and may end with code 0.
         """
         if self._restart_due_s is not None and now_s >= self._restart_due_s:
             self._restart(now_s)
@@ -167,17 +170,18 @@ class RestartableProcess:
 
 _MIN_HANG_TIMEOUT_S: Final = 1.0
 _HANG_TIMEOUT_PERIODS: Final = 20
-"""Time without a tick after which a loop counts as hung: the longer of the two."""
+"""Time without a tick after which a loop counts as hung: the longer of these two."""
 _POLL_HANG_TIMEOUT_S: Final = 10.0
-"""Time without a poll for requests, in lockstep and in states without ticks; the loop polls every few ms."""
+"""Time without a poll for requests after which a loop counts as hung in lockstep and in states without ticks; the loop
+polls every few ms."""
 HANG_GRACE_S: Final = 15.0
-"""Time after which a hung loop is ended; its device became safe a lease after its last command."""
+"""Time after which a loop that counts as hung is ended; its device became safe one lease after the last command."""
 _MAX_CHECK_INTERVAL_S: Final = 0.25
-"""Maximum plausible interval between two checks; a longer one means a suspended machine."""
+"""Maximum plausible interval between two checks; a longer one means that the machine was suspended."""
 
 
 class ProgressTimer:
-    """Time for which a progress counter has not changed, from periodic checks."""
+    """Time for which a progress counter has not changed, measured by periodic checks."""
 
     def __init__(self) -> None:
         self._progress: Hashable = None
@@ -185,7 +189,7 @@ class ProgressTimer:
         self.seconds = 0.0
 
     def update(self, now_s: float, progress: Hashable) -> float:
-        """Check at ``now_s``; return the seconds for which ``progress`` has not changed."""
+        """Record ``progress`` at ``now_s``; return the seconds for which it has not changed."""
         elapsed_s = 0.0 if self._checked_s is None else min(now_s - self._checked_s, _MAX_CHECK_INTERVAL_S)
         self._checked_s = now_s
         self.seconds = self.seconds + elapsed_s if progress == self._progress else 0.0
@@ -213,11 +217,12 @@ class Watchdog:
 
     @property
     def is_hung(self) -> bool:
-        """Whether the loop hangs: it was found hanging, and has not recovered."""
+        """Whether the loop was found hanging and has not recovered since."""
         return self._is_hung
 
     def check(self, now_s: float, progress: int, *, is_ticking: bool) -> Verdict:
-        """Check the loop; ``progress``: its ticks if it ``is_ticking``, otherwise its polls for requests."""
+        """Check the loop; ``progress``: number of its ticks if it ``is_ticking``, otherwise of its polls for
+        requests."""
         stalled_s = self._progress_timer.update(now_s, progress)
         hang_timeout_s = self._hang_timeout_s if is_ticking else _POLL_HANG_TIMEOUT_S
         if stalled_s == 0.0:

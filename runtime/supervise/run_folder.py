@@ -40,10 +40,10 @@ _PACKAGE_NAMES: Final = (
 
 
 _RESULTS_PATHSPEC: Final = ":(exclude,top)docs/experiments/data"
-"""Files whose changes do not make a working tree dirty, because they are results."""
+"""Files that may change without making the working tree dirty, because they are results."""
 _MAX_LINE_BYTES: Final = 1 << 20
 RESUMES_KEY: Final = "resumes"
-"""Key of later starts in ``meta.json``."""
+"""Key of the list of later starts in ``meta.json``."""
 _INITIAL_FILES: Final = ("config.yaml", "meta.json")
 
 
@@ -59,7 +59,7 @@ def fresh_folder(parent: Path, name: str) -> Path:
 
 
 def occupied_reason(folder: Path, other_names: Collection[str] = ()) -> str | None:
-    """Return why a new run cannot use a folder; None if it is missing or empty, apart from hidden files and
+    """Return why a new run cannot use a folder; None if the folder is missing, or empty apart from hidden files and
     ``other_names``.
     """
     if (folder / "config.yaml").exists():
@@ -81,8 +81,9 @@ def write_run_folder(
     """Create the folder and its first files, before any motion; raises FileExistsError if it is occupied.
 
     ``facts``: additional entries of ``meta.json``; ``files``: additional initial files, by their path in the folder;
-    ``other_names``: what the folder may contain already.
-    Returns a function that removes everything added to the folder after this call, in case the run does not start.
+    ``other_names``: names of files that the folder may already contain.
+    Returns a function for the case that the run does not start: it removes everything added to the folder since the
+    start of this call.
     """
     check_path(folder)
     created_folders = [f for f in (folder, *folder.parents) if not f.exists()]
@@ -103,7 +104,7 @@ def write_run_folder(
 
     try:
         folder.mkdir(mode=0o755, parents=True, exist_ok=folder not in created_folders)
-        check_folder(folder)  # no other user can change it after creation
+        check_folder(folder)  # now that the folder exists, no other user can change it
         _write_config(folder, config)
         identified_entry = {} if config.identified is msgspec.UNSET else {"identified": config.identified}
         identity_entries = {"run": secrets.token_hex(16), "seed": config.seed, "score_format": SCORE_FORMAT}
@@ -129,7 +130,7 @@ class ReopenedFolder(NamedTuple):
     undo: Callable[[], None]
     """Function that restores the folder if the run does not start."""
     cut: int
-    """Bytes of a truncated event removed from the file."""
+    """Number of bytes of a truncated event that were removed from ``events.jsonl``."""
 
 
 class Resumption(NamedTuple):
@@ -137,18 +138,18 @@ class Resumption(NamedTuple):
 
     config: RunConfig
     changes: Sequence[Difference] = ()
-    """Permitted changes of its configuration."""
+    """Permitted changes to the run's configuration."""
     damaged: Sequence[str] = ()
     """Damaged files that the run does not need."""
     run: str = ""
-    """Identity of the run, from its checkpoint."""
+    """Identity of the run, taken from its checkpoint."""
 
 
 def reopen_run_folder(folder: Path, resumption: Resumption) -> ReopenedFolder:
-    """Record the resumption in ``meta.json`` and the events, with its configuration; remove a partial last line of the
-    events.
+    """Record the resumption in ``meta.json`` and in the events, write its configuration, and remove a partial last line
+    from the events.
 
-    The replay process truncates the other files.  On OSError nothing has changed.
+    The replay process truncates the other files.  Raises OSError, after which the folder is as it was before.
     """
     config = resumption.config
     previous = {name: _content(folder / name) for name in ("config.yaml", "meta.json", SUMMARY_FILE, CHECKSUMS)}
@@ -190,8 +191,8 @@ def reopen_run_folder(folder: Path, resumption: Resumption) -> ReopenedFolder:
         **{k: facts[k] for k in ("git_revision", "git_dirty", "versions", "executor", "command")},
     }
     try:
-        write_list(folder, finished_files, damaged)  # a kill after this leaves no checksum of a changed file
-        if load_resolved(folder / "config.yaml") != config:  # policies refer to the hash of its text
+        write_list(folder, finished_files, damaged)  # a kill after this cannot leave the checksum of a changed file
+        if load_resolved(folder / "config.yaml") != config:  # otherwise keep the text: policies refer to its hash
             _write_config(folder, config)
         _write_meta(folder, {**meta, RESUMES_KEY: [*(resumptions if isinstance(resumptions, list) else []), entry]})
         if tail:
@@ -217,7 +218,7 @@ def _log_resumption(folder: Path, resumption: Resumption) -> None:
 
 
 def _measure_files(folder: Path, names: Iterable[str]) -> dict[str, FileChecksum]:
-    """Return the checksums of the existing files; raises OSError."""
+    """Return the checksums of those of these files that exist; raises OSError."""
     return {name: measure(folder / name) for name in names if (folder / name).is_file()}
 
 
@@ -252,7 +253,7 @@ def _size(path: Path) -> int | None:
 
 
 def _partial_line_bytes(path: Path) -> bytes:
-    """Return the bytes after the last line break."""
+    """Return the bytes after a file's last line break; empty if the file is missing."""
     if not path.exists():
         return b""
     with open_file(path, None) as file:
@@ -275,9 +276,9 @@ def _write_meta(folder: Path, meta: dict[str, object]) -> None:
 def complete_summary(
     folder: Path, first_entries: dict[str, object], last_entries: dict[str, object], assess: Callable[[], Completeness]
 ) -> Completeness:
-    """Add the supervisor's entries at the start and at the end of ``summary.json``; return the section ``whole``.
+    """Add the supervisor's entries at the start and at the end of ``summary.json``, and return its section ``whole``.
 
-    If the replay process has written no summary, a new one is written, and ``assess`` determines the section.
+    If the replay process has written no summary, this function writes one, and ``assess`` determines the section.
     """
     path = folder / SUMMARY_FILE
     summary: dict[str, object] = {}
@@ -300,7 +301,7 @@ class _Summary(msgspec.Struct):
 
 
 def environment_facts() -> dict[str, object]:
-    """Return versions, machine and start time of this process."""
+    """Return the software versions, a description of the machine, and the current time as the start of the process."""
     versions = {}
     for package in _PACKAGE_NAMES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -320,9 +321,9 @@ def environment_facts() -> dict[str, object]:
 
 
 def find_executor(meta: Mapping[str, object], restarts_key: str) -> Executor | None:
-    """Return the executor that computed a run's results, from its ``meta.json``; None if not recorded.
+    """Return the executor that computed a run's results, according to its ``meta.json``; None if not recorded.
 
-    ``restarts_key``: key of its list of later starts.
+    ``restarts_key``: key of the list of later starts in ``meta``.
     """
     later_starts = meta.get(restarts_key)
     starts = [meta, *(later_starts if isinstance(later_starts, list) else [])]
@@ -344,7 +345,7 @@ def _git() -> tuple[str | None, bool | None]:
     try:
         revision, status = (
             subprocess.run(
-                # Without locks: killed at the timeout, git would leave index.lock in the user's repository.
+                # Without locks: if killed at the timeout, git would leave index.lock behind in the user's repository.
                 ["git", "--no-optional-locks", *arguments],
                 cwd=folder,
                 capture_output=True,

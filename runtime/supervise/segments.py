@@ -21,7 +21,8 @@ from onrig.runtime.shm.segment import HEADER_BYTES, Segment
 from onrig.runtime.shm.view_segment import view_bytes, view_schema
 
 _MIN_RING_RECORDS: Final = 16_384
-"""Minimum size: at 1 kHz enough for eight seconds without a replay process while half of the records are retained."""
+"""Minimum number of records in the ring: at 1 kHz enough for eight seconds without a replay process, because half of
+the records are retained."""
 _MAX_RING_RECORDS: Final = 1 << 20
 _SESSION_BITS: Final = 62
 
@@ -35,9 +36,9 @@ class _SegmentPlan(NamedTuple):
 def ring_records(config: RunConfig) -> int:
     """Return the number of records in the ring of a run.
 
-    Half of the ring is retained for a restarted replay process: in real time the records of two checkpoint intervals,
-    because writing one takes a while; in lockstep, where the loop waits for it, those of one interval.  The number is
-    bounded."""
+    Half of the ring is retained for a replay process that is restarted.  In real time, this half holds the records of
+    two checkpoint intervals, because writing a checkpoint takes a while; in lockstep, where the loop waits for the
+    checkpoint, it holds those of one interval.  The number is bounded."""
     if not config.lockstep:
         steps_between = 1e9 * config.checkpoint_s / config.wall_period_ns
         return min(max(_MIN_RING_RECORDS, 4 * math.ceil(steps_between)), _MAX_RING_RECORDS)
@@ -68,7 +69,7 @@ def shared_bytes(config: RunConfig) -> int:
 
 
 def create_segments(shm: Path, config: RunConfig) -> Board:
-    """Create all segments in the folder ``shm``; return the board, with an id for this session of the run.
+    """Create all segments in the folder ``shm``; return the board, with a new id for this session of the run.
 
     Raises OSError if the memory is not available.
     """

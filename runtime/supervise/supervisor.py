@@ -1,7 +1,7 @@
 """Supervisor: starts the processes of a run, watches them, and ends them in order, the actuators first.
 
-A dead learner or replay process is restarted and does not stop the loop.  The end of the control process or of the
-device ends the run.
+A learner or replay process that dies is restarted and does not stop the loop.  The run ends when the control process or
+the device ends.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from onrig.runtime.supervise.segments import create_segments, shared_bytes
 
 _START_TIMEOUT_S: Final = 60.0
 _IMMEDIATE_STOP_GRACE_S: Final = 2.0
-"""Grace period of the loop for an immediate stop; when it expires, the loop is killed, and the lease makes its device
+"""Grace period of the loop for an immediate stop; when it expires, the loop is killed, and the lease makes the device
 safe."""
 _FADE_PERIODS: Final = 4
 _REPORT_GRACE_S: Final = 1.0
-"""Time from SIGTERM to SIGKILL for a loop past its grace period: it disarms immediately if it still can."""
+"""Time from SIGTERM to SIGKILL for a loop that has exceeded its grace period, in which it disarms if it still can."""
 _TICKING_STATES: Final = (State.RESETTING, State.RUNNING, State.FALLBACK, State.FADING)
 _CONTROL_GRACE_S, _LEARNER_GRACE_S, _CAMERA_GRACE_S, _DEVICE_GRACE_S = 5.0, 10.0, 2.0, 5.0
-"""Grace periods of the processes; unlimited for the replay process while it makes progress."""
+"""Grace periods of the processes; that of the replay process is unlimited while it makes progress."""
 
 
 class InsufficientResources(Exception):
-    """Raised if shared memory or descriptors do not suffice for a run."""
+    """Raised if there are too few descriptors, or too little shared memory, for a run."""
 
 
 class Supervisor:
-    """Supervises one run from start to end; no process and no shared memory remains afterwards."""
+    """Supervisor of one run from start to end, which leaves no process and no shared memory behind."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Supervisor:
         resumes: bool = False,
         signals: bool = True,
     ) -> None:
-        """``signals``: whether signals to this process stop the run; requires its main thread."""
+        """``signals``: whether signals to this process stop the run, which is possible only in its main thread."""
         self._resumes, self._signals = resumes, signals
         self._config, self._folder, self._port = config, run_folder, port
         self._operator = operator
@@ -77,7 +77,7 @@ class Supervisor:
         self.has_started = False
         """Whether the loop has started; until then the device is disarmed and nothing is recorded."""
         self.completeness: Completeness | None = None
-        """Completeness of the run's data, after its end."""
+        """Completeness of the run's data; None until the run has ended."""
         self.actuators = ""
         """State of the actuators at the end of the run, as confirmed by the device."""
 
@@ -94,11 +94,11 @@ class Supervisor:
             if self.has_started:
                 seal_run_folder(self._folder)
         finally:
-            self._requests.restore()  # only now, because an interrupt would cut the account short
+            self._requests.restore()  # only now, because an interrupt during the above would leave the files incomplete
         return code, reason
 
     def _run(self) -> tuple[int, str]:
-        """Prepare and supervise the run; all processes are ended in every case."""
+        """Prepare and supervise the run; end all of its processes in every case."""
         try:
             self._prepare()
             return self._supervise()
@@ -115,7 +115,7 @@ class Supervisor:
             self._notifier.close()
 
     def _prepare(self) -> None:
-        """Create the shared memory; raises InsufficientResources."""
+        """Create the shared memory and the process group; raises InsufficientResources."""
         try:
             self._shm = create_folder()
             self._board = create_segments(self._shm, self._config)
@@ -133,7 +133,7 @@ class Supervisor:
         self._requests.attach_board(self._board)
 
     def _complete_summary(self, code: int, reason: str) -> int:
-        """Complete the summary with the supervisor's entries; return the exit code, which reflects missing data."""
+        """Add the supervisor's entries to the summary; return the exit code, corrected if data are missing."""
         rows = self._board[Word.ROWS_BEFORE] + self._board[Word.ROWS]
         code, self.actuators = Actuators.read(self._board).final_verdict(code, time.monotonic_ns(), time.time())
         self._reports.write("actuators", message=self.actuators)
@@ -148,7 +148,7 @@ class Supervisor:
 
     @property
     def process_group(self) -> ProcessGroup:
-        """Processes, after their shared memory has been created."""
+        """Processes of the run; available once their shared memory has been created."""
         assert self._process_group is not None
         return self._process_group
 
@@ -215,13 +215,13 @@ class Supervisor:
                 return loss
 
     def _fatal_loss(self) -> tuple[ExitCode, str] | None:
-        """Return exit code and reason if the run cannot continue without a process that will not be restarted."""
+        """Return the exit code and reason if a process that the run needs will not be restarted; otherwise None."""
         for camera in self.process_group.cameras:
             if camera.is_abandoned:
                 reason = f"{camera.name} sends no images and will not be restarted: {self._last_error}"
                 self._reports.latch(FaultName.CAMERA_SILENT, reason)
                 return FAULTS[FaultName.CAMERA_SILENT].code, reason
-        # In lockstep no barrier would open; in real time the loop needs the learner only for its first policy.
+        # In lockstep no barrier would open any more; in real time the loop needs the learner only for its first policy.
         if not self._config.lockstep and self._board[Word.POLICY]:
             return None
         reason = self._last_error
@@ -283,7 +283,7 @@ class Supervisor:
             self.process_group.collect_reports(child)
 
     def _exit_result(self, code: int) -> tuple[int, str]:
-        """Return the result of a run whose loop ended by itself."""
+        """End the run after its loop has ended by itself; return the exit code and the reason."""
         self._end()
         if self._requests.stop_level or code == ExitCode.INTERRUPTED:
             return ExitCode.INTERRUPTED, self._requests.reason
@@ -297,8 +297,8 @@ class Supervisor:
         return self._process_result(CONTROL, code)
 
     def _process_result(self, name: str, code: int) -> tuple[int, str]:
-        """Return exit code and reason of a run ended by the end of a process; a failure of twin or driver takes
-        precedence."""
+        """Return the exit code and reason for a run that ends because a process has ended; a failure of the twin or
+        driver takes precedence."""
         failure = None if self._process_group is None else self._process_group.device_failure
         if failure is None:
             return run_exit_code(code), self._reports.end_reason(name, code)
@@ -308,8 +308,8 @@ class Supervisor:
     # -- ending ----------------------------------------------------------------------------------------------------
 
     def _end(self) -> None:
-        """End actuators, processes and files, in order; once actuators are safe, a second interrupt cuts waits
-        short."""
+        """Make the actuators safe, then finish the run's files and end its processes; once the actuators are safe, a
+        second interrupt cuts the waits short."""
         self._notifier.stopping(f"ending, {self._status()}")
         self._requests.forward(1)
         process_group = self.process_group
@@ -349,7 +349,7 @@ class Supervisor:
 
     def _finish(self, child: Child, grace_s: float, *, send_sigterm: bool) -> None:
         start, min_s = time.monotonic(), min(grace_s, _IMMEDIATE_STOP_GRACE_S)
-        if child.name == CONTROL:  # it may wait for a frame before fading, and for three to confirm the end
+        if child.name == CONTROL:  # it may wait for one frame before fading, and for three more to confirm safe outputs
             period_s = self._config.wall_period_ns * 1e-9
             min_s += _FADE_PERIODS * period_s
             grace_s += _FADE_PERIODS * period_s + self._config.supervision.fade_s * max(

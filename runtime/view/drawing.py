@@ -19,7 +19,7 @@ from onrig.runtime.run_config import RunConfig
 Point = tuple[float, float]
 """(x, y), x to the right, y upwards, in a unit chosen by the drawing."""
 DrawingData = dict[str, object]
-"""Data of a page's drawing: ``kind``, and the shapes of its scene with indices into observations and actuators."""
+"""Data of a page's drawing: its ``kind``, and the shapes of its scene with indices of observations and actuators."""
 
 
 class Motion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,7 +34,8 @@ class Motion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Part of a scene; translated by ``slid_by``, rotated, translated by ``moved_by``, then moved by ``motions``."""
+    """Part of a scene. It is translated by ``slid_by``, rotated, translated by ``moved_by``, then moved by
+    ``motions``."""
 
     form: Literal["line", "polygon", "circle", "text"]
     points: tuple[Point, ...]
@@ -46,19 +47,19 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Signal whose value replaces the text."""
     colour: Literal["ink", "accent", "second", "violet", "good", "soft", "line"] = "ink"
     outlined: bool = False
-    """Outline instead of a filled polygon or circle."""
+    """Whether to draw a polygon or circle as an outline instead of filling it."""
     dashed: bool = False
     width: float = 4.0
     """Width of lines and outlines, px."""
     slid_by: dict[str, Point] = {}
-    """Translation before the rotation, per unit of a signal, by the signal's name."""
+    """Translation before the rotation, per unit of a signal, keyed by the signal's name."""
     turned_by: str | None = None
     """Signal that rotates the shape about ``about``."""
     turn: float = 1.0
     """Angle per unit of that signal, rad; counter-clockwise if positive."""
     about: Point = (0.0, 0.0)
     moved_by: dict[str, Point] = {}
-    """Translation after the rotation, per unit of a signal, by the signal's name."""
+    """Translation after the rotation, per unit of a signal, keyed by the signal's name."""
     motions: tuple[Motion, ...] = ()
     """Further motions in their order, such as those of the joints between a link and the ground."""
     grown_by: str | None = None
@@ -90,7 +91,7 @@ class Drawing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
     """Drawing of a rig; a subclass sets ``tag`` and overrides ``scene``."""
 
     def scene(self, config: RunConfig) -> Scene:
-        """Return the rig's shapes; signals are observations and actuators, by name."""
+        """Return the rig's shapes; they refer to observations and actuators by name."""
         raise NotImplementedError
 
     def page_data(self, config: RunConfig) -> DrawingData:
@@ -144,4 +145,4 @@ class ViewOptions(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fi
     """Section ``view``: display of the run in pages and terminals."""
 
     drawing: _AnyDrawing | None = None
-    """Drawing of the rig; by default that of the twin's or the shield's plant, or bars if neither has one."""
+    """Drawing of the rig; by default the drawing of the twin's or the shield's plant, or bars if neither has one."""

@@ -110,10 +110,10 @@ class ViewReader:
         return Actuators.read(self._board)
 
     def records(self, first_seq: int, limit: int) -> tuple[int, NDArray[np.void]]:
-        """Return step records from number ``first_seq`` on, at most the newest ``limit`` (the ring has at least
-        the last 8192).
+        """Return the number for the next call, and the step records from number ``first_seq`` on, in ascending order.
 
-        Returns the number for the next call, and the records (dtype ``layout.dtype``, SI units), ascending.
+        At most the newest ``limit`` records are returned (dtype ``layout.dtype``, SI units); the ring has at least the
+        last 8192.
         """
         records = self._ring.records_since(first_seq, limit)
         return (int(records[-1]["seq"]) + 1 if len(records) else first_seq), records
@@ -151,7 +151,7 @@ class ViewReader:
 
     @property
     def sample_version(self) -> int:
-        """Number of samples of the memory; unchanged without new records."""
+        """Number of samples of the memory taken so far; it does not change without new records."""
         return self._view_parts.sample.version
 
     def sample(self) -> NDArray[np.void] | None:
@@ -166,9 +166,9 @@ class ViewReader:
         return np.frombuffer(raw, self._sample)
 
     def keep_sampling(self) -> None:
-        """Signal that a viewer is watching; must be repeated every second or two."""
+        """Signal that a viewer is watching; the call must be repeated every second or two."""
         self._view_parts.watched[0] = time.monotonic_ns()
 
     def close(self) -> None:
-        """Unmap."""
+        """Unmap the run's shared memory."""
         self._stack.close()

@@ -111,11 +111,11 @@ class RunView:
 
     @property
     def summary(self) -> Fields:
-        """Read ``summary.json``; empty before the end."""
+        """Content of ``summary.json``; empty before the end of the run."""
         return read_fields(self.folder / "summary.json")
 
     def histograms(self) -> dict[str, CoarseHistogram]:
-        """Histograms of all ticks: ``tick``, its stages, and ``lateness`` in real time."""
+        """Return the histograms of all ticks: ``tick``, its stages, and ``lateness`` in real time."""
         with contextlib.suppress(OSError, msgspec.DecodeError):
             content = msgspec.json.decode(read_file(self.folder / TIMING, MAX_JSON_BYTES), type=Timing).histograms
             return {name: _histogram(h) for name, h in content.items() if _is_valid(h)}
@@ -152,10 +152,10 @@ class RunFiles(NamedTuple):
     events: Sequence[Event]
     timing: Mapping[str, CoarseHistogram]
     unusable: Mapping[str, str] = MappingProxyType({})
-    """Reasons why existing files could not be read, by name."""
+    """Reasons why existing files could not be read, keyed by file name."""
 
     def section(self, key: str) -> Fields:
-        """Return a mapping within the summary; empty if missing."""
+        """Return a section of the summary; empty if it is missing."""
         section = self.summary.get(key)
         return section if isinstance(section, dict) else {}
 
@@ -202,12 +202,12 @@ def _unreadable_files(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def read_episodes(folder: Path) -> list[EpisodeRow]:
-    """Read ``episodes.csv``, without a truncated last line."""
+    """Read ``episodes.csv``, omitting a truncated last line."""
     return [row for line in _lines(folder / "episodes.csv") if (row := parse_row(line)) is not None]
 
 
 def episode_columns(episodes: Sequence[EpisodeRow], kind: str) -> Columns:
-    """Return the episodes of one kind that had steps, as columns."""
+    """Return the episodes of one kind that had any steps, as columns."""
     rows = [
         [float(v) if isinstance(v, int | float) else np.nan for v in e] for e in episodes if e.kind == kind and e.steps
     ]
@@ -216,13 +216,14 @@ def episode_columns(episodes: Sequence[EpisodeRow], kind: str) -> Columns:
 
 
 def to_number(value: object, default: float = 0.0) -> float:
-    """Convert a value of a file to a number."""
+    """Convert a value read from a file to a number; return ``default`` if it is not one."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else default
 
 
 def count_by_episode(events: Sequence[Event], name: str, amount: str | None = None) -> dict[str, Counter[int]]:
-    """Add up ``tick`` events by the word in ``name`` (``rule``, ``cause``), then by episode; each counts ``amount`` (a
-    field), or its number of occurrences. Events with the word ``none`` do not count."""
+    """Add up ``tick`` events by the word in their field ``name`` (``rule`` or ``cause``), then by episode. An event
+    counts as often as the field called ``amount`` states or, if ``amount`` is None, as often as it occurred; events
+    with the word ``none`` do not count."""
     counters: dict[str, Counter[int]] = {}
     for event in events:
         word = event.fields.get(name)

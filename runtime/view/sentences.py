@@ -20,7 +20,7 @@ VERDICTS: Final = {
     "policy_probation_failed": "failed probation",
     "policy_reinstated": "admitted",
 }
-"""Outcome of a policy, by the kind of the event."""
+"""Outcome for a policy, keyed by the kind of the event."""
 _ROUTINE_KINDS: Final = (
     "policy_admitted",
     "policy_probation_passed",
@@ -66,7 +66,7 @@ class EventText(NamedTuple):
 
 
 def parse_event(line: bytes) -> Event | None:
-    """Parse one line; None if it is damaged or not an event."""
+    """Parse one line; return None if it is damaged or not an event."""
     try:
         fields = msgspec.json.decode(line, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -82,12 +82,12 @@ def event_text(event: Event) -> EventText | None:
 
 
 def with_count(event: Event, text: str) -> str:
-    """Append the number of occurrences to a sentence, if more than one."""
+    """Append the number of occurrences to a sentence if there was more than one."""
     return f"{text} ({event.n_occurrences} times)" if event.n_occurrences > 1 else text
 
 
 def reason_of(event: Event) -> str:
-    """Return the reason why a policy was refused or rolled back: its detail, or stage and reason."""
+    """Return why a policy was refused or rolled back: the event's detail or, without one, its stage and reason."""
     return _reason(event.fields)
 
 

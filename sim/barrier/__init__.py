@@ -1,1 +1,1 @@
-"""Sampled barriers: states from which drawn plants remain inside the envelope, computed offline, and their test."""
+"""Sampled barriers: offline computation and test of the states from which drawn plants remain inside the envelope."""

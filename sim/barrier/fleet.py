@@ -20,7 +20,7 @@ from onrig.sim.plants.integrate import Array, advance
 from onrig.sim.plants.plant import Plant
 
 SUBSTEPS: Final = 2
-"""Integration steps per period, and points at which the envelope is checked."""
+"""Integration steps per period; the envelope is checked after each."""
 FLOOR: Final = -0.5
 """Smallest margin that is computed; plants below it are no longer simulated."""
 State = tuple[Array, ...]
@@ -42,7 +42,7 @@ class SharedSetup(NamedTuple):
     plant: Plant
     period_s: float
     held_periods: int
-    """Longest time for which a command remains in force after a loss of the host: the lease plus one period."""
+    """Maximum number of periods for which a command remains in force after the host is lost: the lease plus one."""
     safe_command: tuple[float, ...]
     releases: bool
     bounds: tuple[StateBounds, ...]
@@ -51,7 +51,7 @@ class SharedSetup(NamedTuple):
 
     @classmethod
     def from_config(cls, config: RunConfig, box: SampledBox) -> Self:
-        """Return the setup of a configuration; raises ValueError if it has no plant."""
+        """Return the setup of a configuration.  Raises ValueError if it has no plant."""
         rig, limits, plant = config.rig, config.limits, nominal_plant(config, box)
         order = observation_indices(rig, plant)
         names = [rig.observations[index].name for index in order]
@@ -65,7 +65,7 @@ class SharedSetup(NamedTuple):
         return cls(plant, period_s, rig.lease_periods + 1, safe_command, rig.releases, tuple(bounds), law)
 
     def margin(self, state: Sequence[Array]) -> Array:
-        """Smallest margin (l,) of states over all envelopes: 1 at the centre, 0 at the edge, negative outside."""
+        """Return the smallest margin (l,) of states over all envelopes: 1 at the centre, 0 at the edge, < 0 outside."""
         min_margin: Any = 1.0
         for state_index, centre, half_width in self.bounds:
             min_margin = np.minimum(min_margin, 1.0 - np.abs(state[state_index] - centre) / half_width)
@@ -73,7 +73,10 @@ class SharedSetup(NamedTuple):
 
 
 def batched_fallback(fallback: Fallback, rig: Rig, names: Sequence[str], ranges: Ranges) -> BatchedControlLaw:
-    """``compile_fallback`` for many observations at once, in the order of ``names``; commands within ``ranges``."""
+    """Compile a fallback like ``compile_fallback``, but for many observations at once, in the order of ``names``.
+
+    Its commands lie within ``ranges``.
+    """
     safe_command = np.array([a.safe for a in rig.actuators])
     if not isinstance(fallback, Damp):
         return lambda observations: np.repeat(safe_command[:, None], observations.shape[1], axis=1)
@@ -113,7 +116,7 @@ class Fleet:
         return np.stack(state) + self._draw.bias
 
     def states_of(self, observations: Array) -> State:
-        """Return the states with these observations (n, l): the sensors' errors subtracted."""
+        """Return the states that give these observations (n, l), without the sensors' errors."""
         return tuple(observations - self._draw.bias)
 
     def hold(
@@ -121,7 +124,7 @@ class Fleet:
     ) -> tuple[State, Array]:
         """Return the states after ``periods`` under a command (m, l), and the smallest margin (l,) along the way.
 
-        ``previous_command`` (m, l) acts until the delay of the first period has passed.
+        ``previous_command`` (m, l) acts at first, until the delay has passed.
         """
         setup, plant = self._setup, self._plant
         min_margin = setup.margin(state)
@@ -137,11 +140,11 @@ class Fleet:
         return state, min_margin
 
     def hold_after_delay(self, state: State, command: Array, periods: int = 1) -> tuple[State, Array]:
-        """Like ``hold``, with the drawn previous command acting during the delay."""
+        """Hold a command like ``hold``, with the drawn initial command acting during the delay."""
         return self.hold(state, command, periods, previous_command=self._draw.initial_command)
 
     def hold_during_delay(self, state: State, command: Array) -> tuple[State, Array]:
-        """Return the states after the plants' delay, during which ``command`` still acts, and the least margin (l,)."""
+        """Return the states after the plants' delay, while ``command`` still acts, and the smallest margin (l,)."""
         setup, min_margin = self._setup, self._setup.margin(state)
         for _ in range(SUBSTEPS):
             state = advance(self._plant, state, tuple(command), self._draw.plant_delay_s / SUBSTEPS, 1)
@@ -149,7 +152,7 @@ class Fleet:
         return self._plant.constrain(BATCHED, state), min_margin
 
     def coast_margin(self, state: State, periods: int) -> Array:
-        """Smallest margin (l,) under the device's safe output."""
+        """Return the smallest margin (l,) within ``periods`` under the device's safe output."""
         setup, n = self._setup, len(state[0])
         min_margin, active_lanes, fleet = setup.margin(state), np.arange(n), self
         safe_command = np.repeat(np.array(setup.safe_command)[:, None], n, axis=1)
@@ -173,10 +176,10 @@ class Fleet:
         return np.maximum(min_margin, FLOOR)
 
     def fallback_margin(self, state: State, periods: int, host_loss: Callable[[Array, Array], Array]) -> Array:
-        """Smallest margin (l,) under the fallback.
+        """Return the smallest margin (l,) within ``periods`` under the fallback.
 
-        ``host_loss``: margin after a loss of the host or a stop of the device, as a function of observations (n, l) and
-        a command (m, l).
+        ``host_loss``: margin if the host is lost or the device stops, as a function of observations (n, l) and a
+        command (m, l).
         """
         setup = self._setup
         min_margin, active_lanes, fleet, previous_command = (
@@ -190,7 +193,7 @@ class Fleet:
             command = setup.fallback_law(observations)
             is_lost = fleet._draw.is_lost[k % len(fleet._draw.is_lost)]
             command = np.where(is_lost, previous_command, command)
-            if k % _HOST_LOSS_INTERVAL == 0:  # not after a lost frame: the lease counts from the last command
+            if k % _HOST_LOSS_INTERVAL == 0:  # not where a frame is lost: the lease counts from the last command
                 min_margin[active_lanes] = np.minimum(
                     min_margin[active_lanes], np.where(is_lost, 1.0, host_loss(observations, command))
                 )
@@ -210,6 +213,6 @@ class Fleet:
 
 
 _MIN_ACTIVE_FRACTION: Final = 0.8
-"""Share of plants above FLOOR below which the others are removed from the arrays."""
+"""When the share of plants above FLOOR falls below this value, the other plants are removed from the arrays."""
 _HOST_LOSS_INTERVAL: Final = 2
 """Number of periods between simulated losses of the host."""

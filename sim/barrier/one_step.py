@@ -22,10 +22,10 @@ from onrig.sim.plants.plant import Plant
 from onrig.sim.plants.registry import plant_type_for
 
 _MAX_CORNERS: Final = 64
-"""Maximum number of corners of the uncertainty; with more, this many are drawn."""
+"""Maximum number of corners of the uncertainty; if it has more, this many are drawn at random."""
 _MAX_NOMINAL_RESIDUAL: Final = 1.5
-"""Residual, in sensor errors, up to which the nominal plant explains a measurement: the error of this sample and half
-of that of the last one."""
+"""Residual, in units of the sensor errors, up to which the nominal plant explains a measurement: this sample's error
+plus half the error of the previous one."""
 _SUBSTEPS: Final = 4
 _INTERVAL_WIDENING: Final = 0.05
 """Widening of the interval over the corner plants, as a share of its width: predictions may not be monotone between
@@ -34,7 +34,7 @@ State = tuple[Array, ...]
 
 
 class Steps(NamedTuple):
-    """l steps of a rig (SI)."""
+    """l measured steps of a rig, in SI units."""
 
     observation: Array
     """Observations of the plant's states, (n, l)."""
@@ -51,12 +51,12 @@ class Steps(NamedTuple):
 class OneStepCheck:
     """Comparison of measured steps with all plants that a promise covers, sensor errors included.
 
-    A sampled promise bounds the next measurement on both sides; a proven box only bounds the speed from above, so that
-    any friction is covered.
+    A sampled promise bounds the next measurement on both sides.  A proven box only bounds the speed from above, so that
+    it covers any friction.
     """
 
     def __init__(self, config: RunConfig, box: PlantBox) -> None:
-        """Raises ValueError for a box without a plant to simulate, or a rig that does not observe its states."""
+        """Prepare the plants.  Raises ValueError if the box has none, or if the rig does not observe all states."""
         rig, self._period_s = config.rig, config.period_us * 1e-6
         self._rig = rig
         self._is_one_sided = not isinstance(box, SampledBox)
@@ -77,7 +77,7 @@ class OneStepCheck:
         self._plants = [*_corner_plants(box, self._nominal)]
 
     def count(self, records: NDArray[np.void]) -> tuple[int, int]:
-        """Return the number of unexplained steps and of all steps between an episode's consecutive records."""
+        """Return the number of unexplained steps and of all steps between consecutive records of an episode."""
         steps = consecutive_steps(records, self._rig, self.order)
         return (0, 0) if steps is None else (int(np.count_nonzero(self.unexplained_steps(steps))), len(steps.switch_s))
 
@@ -118,7 +118,7 @@ class OneStepCheck:
         return np.asarray(moves_freely_throughout & ~((low <= tolerance) & (high >= -tolerance)).all(axis=0))
 
     def _sensor_effect(self, state: State, steps: Steps, nominal: Array) -> Array:
-        """Upper bound (n, l) of the effect of errors in this sample on the prediction of the next one."""
+        """Return an upper bound (n, l) on how much errors in this sample change the prediction of the next one."""
         total: Any = 0.0
         for i, error in enumerate(self.errors):
             perturbed_state = tuple(x + error if j == i else x for j, x in enumerate(state))
@@ -133,14 +133,14 @@ class OneStepCheck:
         return np.stack(plant.constrain(BATCHED, state))
 
     def _difference(self, a: Array, b: Array) -> Array:
-        """Difference of two states (..., n, l), angles within half a turn."""
+        """Return the difference of two states (..., n, l), with angles wrapped to within half a turn."""
         difference = a - b
         wrapped_difference = (difference + pi) % (2.0 * pi) - pi
         return np.where(self._is_angle[:, None], wrapped_difference, difference)
 
 
 def _corner_plants(box: PlantBox, nominal: Plant) -> Iterator[Plant]:
-    """Plants at the corners of a box's uncertainty, and the nominal one."""
+    """Yield the nominal plant, then the plants at the corners of a box's uncertainty."""
     yield nominal
     if isinstance(box, SampledBox):
         yield from (nominal.varied(values) for values in _corner_values(box.uncertainty))
@@ -170,7 +170,7 @@ def _corner_values(intervals: Mapping[str, tuple[float, float]]) -> Iterator[dic
 
 
 def consecutive_steps(records: NDArray[np.void], rig: Rig, order: tuple[int, ...]) -> Steps | None:
-    """Return the steps between an episode's consecutive records; None if none follow each other without a gap."""
+    """Return the steps between consecutive records of an episode; None if no two follow each other without a gap."""
     records, next_records = records[:-1], records[1:]
     is_consecutive = (
         (records["flags"] & (Flag.INVALID | Flag.NO_ACTION) == 0)

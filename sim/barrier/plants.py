@@ -1,4 +1,4 @@
-"""Plants drawn from a configuration's stated uncertainty, with errors and delays; and checks of their tables."""
+"""Plants drawn from a configuration's stated uncertainty, with sensor errors and delays; checks of their tables."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from onrig.sim.plants.registry import AnyPlant
 
 _ROUNDING: Final = 1e-9
 _MAX_RATE: Final = 0.1
-"""Maximum upper bound on the breach rate in a table's test for the table to guard a run."""
+"""Largest upper bound on the breach rate, from a table's test, at which the table may guard a run."""
 _LOSS_PROBABILITIES: Final = (0.0, 0.1, 0.5)
-"""Probabilities of a lost frame, one per plant."""
+"""Probabilities of losing a frame, one of which is drawn for each plant."""
 _PATTERN_PERIODS: Final = 64
 """Periods after which a pattern of lost frames repeats."""
 
@@ -47,10 +47,10 @@ class Draw(NamedTuple):
     initial_command: Array
     """Command in force before the first command of the simulation, (m, k)."""
     is_lost: NDArray[np.bool_]
-    """Whether the frame of a period is lost, (p, k), repeated after p periods; never for a full lease in a row."""
+    """Whether each period's frame is lost, (p, k): never for a full lease in a row, and repeated after p periods."""
 
     def select(self, lanes: NDArray[np.integer[Any]]) -> Draw:
-        """Select or repeat plants by their indices."""
+        """Return the plants with these indices, which may repeat."""
         chosen_parameters = {name: values[lanes] for name, values in self.parameters.items()}
         delays = self.late_s[lanes], self.plant_delay_s[lanes]
         return Draw(
@@ -65,7 +65,7 @@ def sampled_box(config: RunConfig) -> SampledBox | None:
 
 
 def nominal_plant(config: RunConfig, box: SampledBox) -> Plant:
-    """Return the plant at the centre of the uncertainty: the box's or the twin's; raises ValueError without either."""
+    """Return the plant at the centre of the uncertainty: the box's or the twin's.  Raises ValueError without either."""
     description: Any = box.plant
     if box.plant is msgspec.UNSET:
         if config.device.twin is None:
@@ -84,7 +84,7 @@ def _build_plant(description: Any) -> Any:
 
 
 def plant_problems(config: RunConfig, box: SampledBox) -> Iterator[tuple[str, str]]:
-    """List (field under ``limits.predicted``, message) for a plant that a table cannot cover."""
+    """Yield the reasons why a table cannot cover the plant, as (field under ``limits.predicted``, message) pairs."""
     try:
         plant = nominal_plant(config, box)
     except ValueError as error:
@@ -116,7 +116,7 @@ def plant_problems(config: RunConfig, box: SampledBox) -> Iterator[tuple[str, st
 
 
 def uncovered_delay(plant: Plant, box: SampledBox) -> str | None:
-    """Describe a plant's delay if it exceeds the one that the table covers; otherwise None."""
+    """Describe a plant's delay if it exceeds the delay that the table covers; return None otherwise."""
     delay_us, covered_us = 1e6 * (plant.delay_s or 0.0), 1e6 * plant_delay_s_of(box)
     if delay_us <= covered_us + _ROUNDING:
         return None
@@ -138,7 +138,7 @@ def uncertainty_deviations(plant: Plant, config: RunConfig, box: SampledBox) -> 
 
 
 def observation_indices(rig: Rig, plant: Plant) -> tuple[int, ...]:
-    """Return the index of the observation of each state of the plant."""
+    """Return, for each of the plant's states, the index of its observation."""
     names = [o.sensor or o.name for o in rig.observations]
     return tuple(names.index(name) for name in plant.state_names)
 
@@ -146,9 +146,9 @@ def observation_indices(rig: Rig, plant: Plant) -> tuple[int, ...]:
 def draw_plants(
     config: RunConfig, box: SampledBox, k: int, rng: np.random.Generator, *, includes_corners: bool
 ) -> Draw:
-    """Draw k plants uniformly from the uncertainty; with ``includes_corners``, the first ones, up to k, are corners.
+    """Draw k plants uniformly from the uncertainty; with ``includes_corners``, its corners come first, up to k of them.
 
-    Errors and delays are uniform within their bounds; those of the corners are at a bound.
+    Errors and delays are drawn uniformly within their bounds; those of corner plants are at a bound.
     """
     plant, rig = nominal_plant(config, box), config.rig
     ends = [*box.uncertainty.values()]
@@ -179,7 +179,7 @@ def draw_plants(
 
 
 def _draw_losses(k: int, lease: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Patterns of lost frames (p, k)."""
+    """Draw patterns of lost frames (p, k)."""
     is_lost = rng.random((_PATTERN_PERIODS, k)) < rng.choice(_LOSS_PROBABILITIES, k)
     for i in range(_PATTERN_PERIODS):
         is_lost[i] &= ~is_lost[max(0, i - lease + 1) : i].all(axis=0) if i >= lease - 1 else True
@@ -188,7 +188,7 @@ def _draw_losses(k: int, lease: int, rng: np.random.Generator) -> NDArray[np.boo
 
 
 def made_for(config: RunConfig, box: SampledBox) -> dict[str, str]:
-    """Return the digest, by name, of each part of a configuration on which its table depends."""
+    """Return a digest of each part of a configuration that its table depends on, by name."""
     limits = msgspec.to_builtins(msgspec.structs.replace(config.limits, predicted=None))
     limits.pop("on_withdrawn", None)
     plant = nominal_plant(config, box)
@@ -210,7 +210,7 @@ def _digest(part: Any) -> str:
 
 
 def table_problems(config: RunConfig, box: SampledBox) -> Iterator[tuple[str, str]]:
-    """List (field under ``limits.predicted``, message) for a table that is missing, untested or out of date."""
+    """Yield (field under ``limits.predicted``, message) for a table that is missing, untested or out of date."""
     try:
         header = box.barrier().header
     except ValueError as error:

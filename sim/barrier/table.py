@@ -1,10 +1,11 @@
 """Computation of a sampled barrier over a grid of states and commands.
 
-The margin of a state and a command is the smallest over all drawn plants and two continuations.  Either the command
-acts for a period, or for as many periods as frames may be lost, followed by the fallback; or the device switches to its
-safe output, now or at any later time under the fallback: at once (a stop, an e-stop, the end of an episode), or
-after a loss of the host, when the last command is held for up to the lease and a period; the last command acts for the
-plant's delay.
+The margin of a state and a command is the smallest one over all drawn plants and two kinds of continuation:
+
+* The command acts for one period, or for as many periods as frames may be lost, and the fallback follows.
+* The device switches to its safe output, now or at any later time under the fallback.  It switches at once (a stop, an
+  e-stop, the end of an episode) or after the host is lost, when it first holds the last command for up to the lease
+  plus one period.  In both cases the last command still acts for the plant's delay.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from onrig.sim.barrier.plants import Draw, draw_plants, made_for, observation_in
 from onrig.sim.plants.integrate import Array
 
 COAST_HORIZON_FACTOR: Final = 2
-"""Factor on the horizon after a loss of the host: the safe output brakes less than the fallback."""
+"""Factor on the horizon under the safe output, which brakes less than the fallback."""
 _STATE_NODES: Final = {1: 101, 2: 61, 3: 31, 4: 15}
 """Default number of nodes of a state's axis, by the number of states."""
 _COMMAND_NODES: Final = 5
 """Default number of nodes of a command's axis."""
 _MAX_LANES: Final = 1 << 16
-"""Number of plants simulated in parallel."""
+"""Maximum number of plants simulated in parallel."""
 _REACH_SAMPLES: Final = 2000
 _RANGE_WIDENING: Final = 1.05
 _SLACK_POINTS: Final = 4000
@@ -64,7 +65,7 @@ class Grid(NamedTuple):
         return np.asarray(np.where(is_inside, margins, FLOOR))
 
     def points(self, start: int, end: int) -> Array:
-        """Coordinates (d, end - start) of the nodes with flat indices [start, end)."""
+        """Return the coordinates (d, end - start) of the nodes with flat indices [start, end)."""
         margins = np.unravel_index(np.arange(start, end), [axis.nodes for axis in self.axes])
         return np.asarray(np.stack([_nodes(axis)[i] for axis, i in zip(self.axes, margins, strict=True)]))
 
@@ -105,13 +106,13 @@ class Job(NamedTuple):
         return Fleet(self.setup, self.draw.select(np.repeat(np.arange(k), points))), k
 
     def host_loss(self, observations: Array, command: Array) -> Array:
-        """Smallest margin if the host is lost or the device stops after this command was sent."""
+        """Return the smallest margin if the host is lost or the device stops after this command was sent."""
         return Grid((*self.states, *self.commands), self.hold).at(np.concatenate([observations, command]))
 
     # Stages; each returns the smallest margin over all plants at the nodes [start, end).
 
     def coast_stage(self, start: int, end: int) -> Array:
-        """Margins under the safe output."""
+        """Return the margins under the safe output."""
         observations = Grid(self.states, self.coast).points(start, end)
         fleet, k = self.fleet(observations.shape[1])
         return _min_over_plants(
@@ -119,8 +120,11 @@ class Job(NamedTuple):
         )
 
     def hold_stage(self, start: int, end: int) -> Array:
-        """Margins after a loss of the host or a stop of the device: the command is held until any sample, at most for
-        the lease and a period, and acts for the plant's delay; then the safe output."""
+        """Return the margins if the host is lost or the device stops.
+
+        The command is held until any sample, for at most the lease plus one period, and still acts for the plant's
+        delay; the safe output follows.
+        """
         return self._at_commands(start, end, self._margin_when_held)
 
     def _margin_when_held(self, fleet: Fleet, observations: Array, command: Array) -> Array:
@@ -136,7 +140,7 @@ class Job(NamedTuple):
         return min_margin
 
     def fallback_stage(self, start: int, end: int) -> Array:
-        """Margins under the fallback, with a possible loss of the host."""
+        """Return the margins under the fallback, during which the host may be lost."""
         observations = Grid(self.states, self.coast).points(start, end)
         fleet, k = self.fleet(observations.shape[1])
         return _min_over_plants(
@@ -144,7 +148,10 @@ class Job(NamedTuple):
         )
 
     def command_stage(self, start: int, end: int) -> Array:
-        """Margins of a command that is held while frames are lost, followed by the fallback; the host may be lost."""
+        """Return the margins of a command held while frames are lost and followed by the fallback.
+
+        The host may also be lost.
+        """
         return np.minimum(self._at_commands(start, end, self._margin_without_loss), self.hold[start:end])
 
     def _margin_without_loss(self, fleet: Fleet, observations: Array, command: Array) -> Array:
@@ -163,7 +170,8 @@ class Job(NamedTuple):
         return np.maximum(_min_over_plants(margin(fleet, points[:n], points[n:]), k), FLOOR)
 
     def simulated_margin(self, points: Array) -> Array:
-        """Margin (l,) at points (d, l) of states and commands; the fallback is simulated, not interpolated."""
+        """Return the margin (l,) at points (d, l) of states and commands, simulating rather than interpolating the
+        fallback."""
         fleet, k = self.fleet(points.shape[1])
         points, n = np.tile(points, k), len(self.states)
         state, min_margin = fleet.hold_after_delay(fleet.states_of(points[:n]), points[n:])
@@ -173,7 +181,7 @@ class Job(NamedTuple):
 
 
 def _min_over_plants(margins: Array, plants: int) -> Array:
-    """Smallest margin over the plants at each point."""
+    """Return the smallest margin over the plants at each point."""
     return np.asarray(margins.reshape(plants, -1).min(axis=0))
 
 
@@ -190,7 +198,7 @@ def _compute_part(stage: str, start: int, end: int) -> Values:
 def choose_axes(
     config: RunConfig, box: SampledBox, setup: SharedSetup, draw: Draw
 ) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
-    """Axes of states and commands: as configured, or determined by simulating drawn plants."""
+    """Return the axes of states and commands, as configured or as determined by simulating drawn plants."""
     rig, limits = config.rig, config.limits
     observations = [rig.observations[at] for at in observation_indices(rig, setup.plant)]
     rng, n = np.random.default_rng(0), len(observations)
@@ -216,7 +224,10 @@ def choose_axes(
 def _reached_ranges(
     setup: SharedSetup, draw: Draw, start_ranges: list[tuple[float, float]], rng: np.random.Generator
 ) -> list[tuple[float, float]]:
-    """Ranges of states reached from random starts within ``start_ranges``, under fallback and safe output in turn."""
+    """Return the ranges of states reached from random starts within ``start_ranges``.
+
+    Fallback and safe output alternate from period to period.
+    """
     lows, highs = np.array(start_ranges).T
     lanes = rng.integers(len(draw.late_s), size=_REACH_SAMPLES)
     fleet = Fleet(setup, draw.select(lanes))
@@ -307,7 +318,7 @@ def _compute_parts(stage: str, size: int, chunk: int, workers: int) -> Iterator[
 
 
 def _slack(job: Job, table: Grid, rng: np.random.Generator) -> float:
-    """99th percentile of the excess of interpolated over simulated margins, at points with margins near 0."""
+    """Return the 99th percentile of interpolated minus simulated margins near 0, but at least the minimum slack."""
     lows, highs = (np.array([getattr(axis, end) for axis in table.axes])[:, None] for end in ("low", "high"))
     points = rng.uniform(lows, highs, (len(table.axes), 20 * _SLACK_POINTS))
     near_points = points[:, np.abs(table.at(points)) < _NEAR_BOUNDARY][:, :_SLACK_POINTS]

@@ -1,10 +1,10 @@
 """Polishing of an episode's actions: backward induction in a narrowing corridor around its own trajectory.
 
 On a deterministic plant the best sequence of actions from a known start is the optimum.  Each pass lays a small grid
-around every visited state, applies backward induction to them with actions near those taken, runs the result from the
-start, and keeps it if it scores higher (iterative dynamic programming, after Luus 1990).  The interpolation error
-shrinks with the corridor, and the reward, which is not smooth, needs no derivatives.  The result is a local optimum:
-the swings are those of the induction over all states.
+around every visited state, applies backward induction to these grids with actions near those taken, runs the result
+from the start, and keeps it if it scores higher (iterative dynamic programming, after Luus 1990).  The interpolation
+error shrinks with the corridor, and the method needs no derivatives of the reward, which is not smooth.  The result is
+a local optimum: its swings are still those found by the induction over all states.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _N_NODES: Final = 9
 _N_LEVELS: Final = 7
 """Levels of each actuator around the action taken; odd, to include the action itself."""
 _LEVEL_FACTOR: Final = 8
-"""Factor on the number of levels when the result is run."""
+"""Factor by which the number of levels increases when the result is run."""
 _INITIAL_FRACTION: Final = 0.1
 """Initial half-width of the corridor and of the actions in it, as a share of half the range."""
 _SHRINK_FACTOR: Final = 0.6
 """Factor on the corridor's width after a pass without improvement."""
 _OUTSIDE_COST: Final = 10.0
-"""Penalty per half-width outside the corridor, as a multiple of the improved trajectory's absolute return."""
+"""Penalty per half-width outside the corridor, as a multiple of the initial trajectory's absolute return."""
 
 
 class _Corridor(NamedTuple):
@@ -40,19 +40,19 @@ class _Corridor(NamedTuple):
     centres: Values
     """States of the trajectory, (T + 1, d)."""
     half_widths: Values
-    """(d,): half-width."""
+    """(d,): half-widths of each grid."""
     period: Values
     """(d,): one turn for a periodic dimension, otherwise inf."""
     outside_cost: float
     """Cost per half-width of distance from the corridor."""
 
     def nodes(self) -> Values:
-        """Offsets of the nodes of one grid from its centre, shape (n, d)."""
+        """Return the offsets of a grid's nodes from its centre, shape (n, d)."""
         unit_nodes = np.linspace(-1.0, 1.0, _N_NODES)
         return np.array(list(itertools.product(unit_nodes, repeat=len(self.half_widths)))) * self.half_widths
 
     def grid_positions(self, t: NDArray[np.intp], states: Values) -> tuple[Values, Values]:
-        """Return the positions of states (n, d) in the grids t (n,), in nodes from 0, and the cost (n,) of being
+        """Return the positions of states (n, d) in the grids t (n,), counted in nodes, and the cost (n,) of being
         outside."""
         deviation = states - self.centres[t]
         for k, period in enumerate(self.period):
@@ -68,7 +68,7 @@ class _Corridor(NamedTuple):
 def polish(
     model: TaskModel, trajectory: Trajectory, passes: int = N_PASSES, progress: Progress | None = None
 ) -> Trajectory:
-    """Improve a trajectory; returns one with an equal or higher mean reward, as measured on the exact plant."""
+    """Improve a trajectory and return one whose mean reward on the exact plant is at least as high."""
     axes = partition_for(model, (4,) * len(model.plant.state_names)).axes
     span = np.array([a.period or a.nodes[-1] - a.nodes[0] for a in axes])
     period = np.array([a.period or np.inf for a in axes])
@@ -89,8 +89,10 @@ def polish(
 
 
 def _actions_near(model: TaskModel, actions: Values, range_fraction: float, levels: int) -> Values:
-    """Variants (n, M, m) of actions (n, m) in one actuator each: shifted by a share of its range, at a limit, or at
-    its safe value."""
+    """Return variants (n, M, m) of actions (n, m), each different in one actuator.
+
+    That actuator is shifted by up to a share of its half-range, or set to a limit or its safe value.
+    """
     variants_by_actuator = []
     for j, a in enumerate(model.rig.actuators):
         neighbours = actions[:, j : j + 1] + 0.5 * (a.high - a.low) * range_fraction * np.linspace(-1.0, 1.0, levels)
@@ -118,7 +120,7 @@ def _induce(model: TaskModel, trajectory: Trajectory, corridor: _Corridor, range
 def _step_values(
     model: TaskModel, corridor: _Corridor, next_values: Values, t: int, states: Values, actions: Values
 ) -> tuple[Values, Values]:
-    """Return the next states (n, d) after step t, and the rewards plus the values of these states (n,)."""
+    """Return the next states (n, d) after step t, and the rewards plus the values of those states (n,)."""
     next_states, reward = model.advance(states, actions)
     position, cost = corridor.grid_positions(np.full(len(next_states), t + 1), next_states)
     return next_states, reward + _interpolate(next_values, position) - cost

@@ -20,7 +20,7 @@ from onrig.sim.baselines.task_model import TaskModel, Values
 from onrig.sim.plants.integrate import BATCHED
 
 LEVEL_FACTOR: Final = 8
-"""Factor on the induction's number of levels for look-ahead, where levels are cheap."""
+"""Factor by which look-ahead, where levels are cheap, uses more levels than the induction."""
 _BLOCK_PAIRS: Final = 1 << 15
 """State-action pairs per block, so that gathered data fits into the processor's cache."""
 
@@ -48,13 +48,14 @@ class Induction(NamedTuple):
     levels: int
 
     def start_mean(self, model: TaskModel) -> float:
-        """V_0 at the task's start, divided by the steps: an estimate of the optimum, subject to interpolation error."""
+        """Return V_0 at the task's start divided by the number of steps, which estimates the optimum to within the
+        interpolation error."""
         index, weight = self.partition.memberships(model.start[None])
         return float((weight * self.values[0][index]).sum()) / model.steps
 
 
 class _Block(NamedTuple):
-    """Precomputed successors of every candidate action at some nodes; M candidates by n nodes."""
+    """Precomputed successors of M candidate actions at each of n nodes."""
 
     reward: NDArray[np.float32]
     """(M, n)."""
@@ -65,12 +66,12 @@ class _Block(NamedTuple):
 
 
 def candidate_actions(model: TaskModel, states: Values, levels: int) -> Values:
-    """Candidate actions (n, M, m) at states (n, d); ``levels`` as in :func:`discrete_actions`.
+    """Return candidate actions (n, M, m) at states (n, d); ``levels`` as in :func:`discrete_actions`.
 
-    If several actuators cost nothing, only their total force matters: every combination of limits is supplemented by
+    If several actuators cost nothing, only their total force matters: the combinations of limits are supplemented by
     ``levels`` actions, from the strongest pull in one direction through the safe action to the strongest pull in the
-    other. They depend on the state, because the pull of a coil depends on the ball's position.  If the actuators are
-    not free, the cheapest way to produce a force matters too, and the fixed actions of fuzzy Q-iteration are used.
+    other.  These depend on the state, because a coil's pull depends on the ball's position.  If actions have a cost,
+    the cheapest way to produce a force matters too, and the fixed actions of fuzzy Q-iteration are used.
     """
     weights = model.task.reward.action_weights
     if len(model.rig.actuators) == 1 or any(weights.values()):
@@ -88,7 +89,7 @@ def candidate_actions(model: TaskModel, states: Values, levels: int) -> Values:
 
 
 def _actuator_effects(model: TaskModel, states: Values) -> Values:
-    """Acceleration (rate of the last state component) per unit of each actuator, shape (n, m)."""
+    """Return the acceleration (rate of the last state component) per unit of each actuator, shape (n, m)."""
     columns: tuple[Values, ...] = tuple(np.ascontiguousarray(x) for x in states.T)
     m = len(model.rig.actuators)
 
@@ -101,7 +102,7 @@ def _actuator_effects(model: TaskModel, states: Values) -> Values:
 
 
 def induce(model: TaskModel, grid: Grid, progress: Progress | None = None) -> Induction:
-    """Backward induction over a grid; raises ValueError for invalid nodes or levels."""
+    """Apply backward induction over a grid.  Raises ValueError for invalid nodes or levels."""
     partition = partition_for(model, grid.nodes)
     nodes = partition.nodes()
     blocks = [*_blocks(model, partition, nodes, grid.levels)]
@@ -118,7 +119,7 @@ def induce(model: TaskModel, grid: Grid, progress: Progress | None = None) -> In
 
 
 def look_ahead(model: TaskModel, induction: Induction) -> Trajectory:
-    """Run one episode on the exact plant; each action is the best of a finer set, by reward plus V at the exact next
+    """Run one episode on the exact plant, choosing each action from a finer set by reward plus V at the exact next
     state."""
     levels = LEVEL_FACTOR * (induction.levels - 1) + 1
     state, applied_actions = model.start, []
@@ -133,7 +134,7 @@ def look_ahead(model: TaskModel, induction: Induction) -> Trajectory:
 
 
 def run(model: TaskModel, actions: Values) -> Trajectory:
-    """Apply actions (T, m) from the task's start; raises ValueError unless there is one action per step."""
+    """Apply actions (T, m) from the task's start.  Raises ValueError unless each step has one action."""
     if len(actions) != model.steps:
         raise ValueError(f"expected one action for each of {model.steps} steps, got {len(actions)}")
     states, total_reward = [model.start], 0.0
@@ -170,7 +171,7 @@ def _precompute_block(model: TaskModel, partition: Partition, nodes: Values, lev
 
 
 def _padded_shape(partition: Partition) -> tuple[int, ...]:
-    """Shape of a grid that repeats the first node of a periodic axis, so that a cell's corners are adjacent."""
+    """Return the shape of a grid that repeats the first node of a periodic axis, so a cell's corners are adjacent."""
     return tuple(len(a.nodes) + (a.period is not None) for a in partition.axes)
 
 
@@ -181,14 +182,14 @@ def _pad(partition: Partition, values: Values) -> Values:
 
 
 def _corners(partition: Partition) -> list[int]:
-    """Flat offsets of a cell's corners from its lower corner in the padded grid, the last axis fastest."""
+    """Return the flat offsets of a cell's corners from its lower corner in the padded grid, the last axis fastest."""
     shape = _padded_shape(partition)
     strides = [int(np.prod(shape[k + 1 :])) for k in range(len(shape))]
     return [sum(itertools.compress(strides, corner)) for corner in itertools.product((0, 1), repeat=len(shape))]
 
 
 def _interpolate(padded: Values, block: _Block, corners: list[int]) -> Values:
-    """Multilinear values (M, n) at the next states of a block."""
+    """Return multilinearly interpolated values (M, n) at the next states of a block."""
     corner_values = [padded[offset:].take(block.lower_index) for offset in corners]
     for upper_weight in block.upper_weight[::-1]:
         corner_values = [

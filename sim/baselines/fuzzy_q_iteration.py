@@ -2,7 +2,8 @@
 
 theta_ij <- r(x_i, u_j) + gamma max_j' sum_i' phi_i'(f(x_i, u_j)) theta_i'j'      (synchronous)
 
-A triangular partition divides the states: nodes on a product grid, memberships phi as multilinear weights.
+A triangular partition divides the states: its nodes form a product grid, and the memberships phi are multilinear
+weights.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Axis(NamedTuple):
     period: float | None = None
 
     def memberships(self, x: Values) -> tuple[NDArray[np.intp], NDArray[np.intp], Values]:
-        """Return lower node, upper node and membership of the upper one for each x; saturates outside the nodes."""
+        """Return the lower node, the upper node and the upper node's membership for each x, which is clipped to the
+        nodes unless the axis is periodic."""
         nodes = self.nodes
         if self.period is None:
             x = np.clip(x, nodes[0], nodes[-1])
@@ -50,11 +52,11 @@ class Partition(NamedTuple):
     axes: tuple[Axis, ...]
 
     def nodes(self) -> Values:
-        """All nodes, shape (n_nodes, d)."""
+        """Return all nodes, shape (n_nodes, d)."""
         return np.stack([g.ravel() for g in np.meshgrid(*[a.nodes for a in self.axes], indexing="ij")], axis=1)
 
     def memberships(self, states: Values) -> tuple[NDArray[np.intp], Values]:
-        """Nodes and weights of states (n, d): two (n, 2^d) arrays; the weights of a state sum to one."""
+        """Return nodes and weights of states (n, d) as two (n, 2^d) arrays; the weights of a state sum to one."""
         memberships_by_axis = [
             axis.memberships(np.ascontiguousarray(x)) for axis, x in zip(self.axes, states.T, strict=True)
         ]
@@ -71,7 +73,10 @@ class Partition(NamedTuple):
 
 
 def dense_axis(low: float, high: float, centre: float, nodes: int) -> Axis:
-    """Nodes from low to high, densest at ``centre``, which is one of them; raises ValueError for fewer than 3 nodes."""
+    """Return an axis with nodes from low to high, densest at ``centre``, which is one of them.
+
+    Raises ValueError for fewer than 3 nodes or a centre outside the range.
+    """
     if nodes < 3 or not low < centre < high:
         raise ValueError(f"expected at least 3 nodes and a centre within the range, got {nodes}, {centre}")
     n_below = min(max(round((nodes - 1) * (centre - low) / (high - low)), 1), nodes - 2)
@@ -81,7 +86,10 @@ def dense_axis(low: float, high: float, centre: float, nodes: int) -> Axis:
 
 
 def periodic_axis(centre: float, nodes: int) -> Axis:
-    """Nodes of an angle in rad over one turn, densest at ``centre``; ``nodes`` is even, so that one lies opposite."""
+    """Return an axis with the nodes of an angle in rad over one turn, densest at ``centre``.
+
+    Raises ValueError unless ``nodes`` is even, so that one node lies opposite ``centre``, and at least 4.
+    """
     if nodes < 4 or nodes % 2:
         raise ValueError(f"expected an even number of at least 4 nodes, got {nodes}")
     half_turn_nodes = math.pi * _ramp(nodes // 2, SPREAD_PERIODIC)
@@ -89,8 +97,10 @@ def periodic_axis(centre: float, nodes: int) -> Axis:
 
 
 def partition_for(model: TaskModel, nodes: tuple[int, ...]) -> Partition:
-    """Lay nodes over a rig's observed ranges, densest around the task's target; ``nodes`` in the order of the
-    states."""
+    """Lay nodes over a rig's observed ranges, densest around the task's target.
+
+    ``nodes``: number of nodes of each state, in the plant's order.
+    """
     observations = {o.sensor or o.name: o for o in model.rig.observations}
     wrapped_sensors = {s.name for s in model.rig.sensors if s.wrap}
     target = model.task.reward.target
@@ -112,8 +122,8 @@ def _ramp(steps: int, spread: float) -> Values:
 GAMMA: Final = 0.95
 """Discount of the learners (de Bruin et al. 2018, §4)."""
 EPSILON: Final = 1e-2
-"""Maximum |change of theta| at which the iteration stops, in units of reward (as in Busoniu's code); if all rewards per
-step are below 1, as a fraction of the largest."""
+"""The iteration stops when |change of theta| falls below this value, in units of reward (as in Busoniu's code) or, if
+all rewards per step are below 1, as a fraction of the largest reward."""
 _BLOCK_PAIRS: Final = 4096
 """State-action pairs per block, so that gathered data fits into the processor's cache."""
 
@@ -159,7 +169,7 @@ class Backup:
 
 
 def interpolate(values: Values, index: NDArray[np.intp], weight: Values) -> Values:
-    """Interpolate node values (n_nodes, M) at memberships (n, k); returns (n, M)."""
+    """Interpolate node values (n_nodes, M) at memberships (n, k), and return the result (n, M)."""
     total = values[index[:, 0]] * weight[:, :1]
     for corner in range(1, index.shape[1]):
         rows = values[index[:, corner]]
@@ -169,12 +179,12 @@ def interpolate(values: Values, index: NDArray[np.intp], weight: Values) -> Valu
 
 
 def discrete_actions(model: TaskModel, levels: int) -> Values:
-    """Candidate actions (M, m): ``levels`` (odd, at least 3) per actuator, densest at its safe value.
+    """Return candidate actions (M, m): ``levels`` (odd, at least 3) per actuator, densest at its safe value.
 
-    Several actuators: every combination of their limits, for the strongest pull in either direction from any state,
+    Several actuators get every combination of their limits, for the strongest pull in either direction from any state,
     plus each actuator alone at ``levels - 1`` values above its safe one, for gentle holding forces.  The four coils of
-    the manipulator thus have 16 + 4 (levels - 2) actions instead of levels^4; since only the total force on the ball
-    matters and current costs nothing, intermediate combinations add little.
+    the manipulator thus have 16 + 4 (levels - 2) actions instead of levels^4.  Since only the total force on the ball
+    matters and current costs nothing, intermediate combinations would add little.
     """
     if levels < 3 or levels % 2 == 0:
         raise ValueError(f"expected an odd number of at least 3 levels, got {levels}")
@@ -241,7 +251,7 @@ class PolicyScores(NamedTuple):
 
 
 def mean_rewards(model: TaskModel, solution: Solution, gamma: float = GAMMA) -> PolicyScores:
-    """Run one episode with each policy."""
+    """Run one episode with each policy and return their mean rewards per step."""
 
     def episode(*, uses_look_ahead: bool) -> float:
         state, total_reward = model.start, 0.0

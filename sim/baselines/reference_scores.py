@@ -1,7 +1,7 @@
 """Reference scores of a task on successively finer grids, cached on disk.
 
-The scores are those of the random controller, of fuzzy Q-iteration with and without noise, of the finite-horizon
-optimum, and, for any plant, of a sampling controller.
+They cover the random controller, fuzzy Q-iteration with and without noise, the finite-horizon optimum and, for any
+plant, a sampling controller.
 """
 
 from __future__ import annotations
@@ -85,19 +85,20 @@ class Optimum(msgspec.Struct, frozen=True):
 
 
 def grids_for(model: TaskModel, fineness: Fineness) -> tuple[Grid, ...]:
-    """Grids to solve, coarsest first: seconds for ``coarse``, under a minute for ``fine``."""
+    """Return the grids to solve, coarsest first; ``coarse`` takes seconds, ``fine`` under a minute."""
     ladder = _GRIDS_ONE_ACTUATOR if model.plant.n_actions == 1 else _GRIDS_SEVERAL_ACTUATORS
     return ladder[:_N_COARSE] if fineness == "coarse" else ladder[_N_COARSE:]
 
 
 def horizon_grids_for(model: TaskModel, fineness: Fineness) -> tuple[Grid, ...]:
-    """Grids of the finite-horizon optimum, coarsest first: about a minute for ``coarse``, several for ``fine``."""
+    """Return the grids of the finite-horizon optimum, coarsest first; ``coarse`` takes about a minute, ``fine``
+    several."""
     ladder = _HORIZON_GRIDS_ONE_ACTUATOR if model.plant.n_actions == 1 else _HORIZON_GRIDS_SEVERAL_ACTUATORS
     return ladder[:_N_COARSE] if fineness == "coarse" else ladder[_N_COARSE:]
 
 
 def efforts_for(model: TaskModel, fineness: Fineness) -> tuple[Effort, ...]:
-    """Efforts of the sampling controller, fewest samples first: minutes for ``coarse``, more for ``fine``."""
+    """Return the sampling controller's efforts, fewest samples first; ``coarse`` takes minutes, ``fine`` longer."""
     rungs = slice(_N_COARSE) if fineness == "coarse" else slice(_N_COARSE, None)
     if model.plant.batched:
         efforts = [Effort(samples, horizon, 3) for samples in _SAMPLES[rungs] for horizon in _HORIZONS]
@@ -107,20 +108,20 @@ def efforts_for(model: TaskModel, fineness: Fineness) -> tuple[Effort, ...]:
 
 
 def cache_folder() -> Path:
-    """Cache folder: ``$XDG_CACHE_HOME/onrig/baselines``, by default under ``~/.cache``."""
+    """Return the cache folder: ``$XDG_CACHE_HOME/onrig/baselines``, by default under ``~/.cache``."""
     cache_root = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(cache_root) if os.path.isabs(cache_root) else Path.home() / ".cache") / "onrig" / "baselines"
 
 
 def random_baseline(model: TaskModel, folder: Path, episodes: int = EPISODES) -> Estimate:
-    """Mean reward of the random controller, cached."""
+    """Return the mean reward of the random controller, cached."""
     episodes = episodes if model.plant.batched else min(episodes, _MAX_UNBATCHED_EPISODES)
     key = _key(model, "random", [episodes])
     return Estimate(*_cached(folder, key, 2, lambda: list(random_reward(model, episodes))))
 
 
 def fuzzy_baseline(model: TaskModel, grid: Grid, folder: Path) -> Row:
-    """Solution of one grid and scores of its policies, cached."""
+    """Solve one grid and return the scores of its policies, cached."""
 
     def compute() -> list[float]:
         solution = fuzzy_q_iteration.solve(model, grid)
@@ -132,7 +133,8 @@ def fuzzy_baseline(model: TaskModel, grid: Grid, folder: Path) -> Row:
 
 
 def noisy_baseline(model: TaskModel, grid: Grid, sigma: Sequence[float], folder: Path) -> Estimate:
-    """Best noisy episodes of one grid's controller (``under_noise.best_under_noise``), cached."""
+    """Return the score of the best noisy episodes of one grid's controller (``under_noise.best_under_noise``),
+    cached."""
 
     def compute() -> list[float]:
         return list(under_noise.best_under_noise(model, fuzzy_q_iteration.solve(model, grid), np.array(sigma)))
@@ -142,7 +144,7 @@ def noisy_baseline(model: TaskModel, grid: Grid, sigma: Sequence[float], folder:
 
 
 def optimum_baseline(model: TaskModel, grid: Grid, folder: Path, progress: Progress | None = None) -> Optimum:
-    """Induction over one grid, with the scores of its policy and of polished actions, cached."""
+    """Apply the induction over one grid; return the scores of its policy and of the polished actions, cached."""
 
     def compute() -> list[float]:
         induction = finite_horizon.induce(model, grid, progress)
@@ -156,7 +158,7 @@ def optimum_baseline(model: TaskModel, grid: Grid, folder: Path, progress: Progr
 def sampling_baseline(
     model: TaskModel, effort: Effort, cut_off_reward: float, folder: Path, progress: Progress | None = None
 ) -> Episodes:
-    """Episodes under the sampling controller, the best attempt for each start and targets, cached."""
+    """Play episodes under the sampling controller; return the best attempt for each start and targets, cached."""
     n_starts, attempts = (_N_STARTS, _ATTEMPTS_PER_START) if model.has_varying_episodes else (1, ATTEMPTS)
 
     def compute() -> list[float]:
@@ -172,7 +174,8 @@ def sampling_baseline(
 
 
 def _key(model: TaskModel, method: str, settings: list[float]) -> str:
-    """Hash of everything that affects a result: the model without name and references, settings, sources, numpy."""
+    """Return a hash of everything that affects a result: the model (without name and reference scores), settings,
+    sources and numpy's version."""
     task = msgspec.to_builtins(model.task)
     del task["name"], task["normalization"]
     identity = {**msgspec.to_builtins(model), "task": task, "method": method, "settings": settings}
@@ -191,7 +194,7 @@ def _key(model: TaskModel, method: str, settings: list[float]) -> str:
 
 
 def _kinds(value: object) -> Iterator[type]:
-    """Types of the structs in a value, such as plant, reward terms and terminations."""
+    """Yield the types of the structs in a value, such as the plant, reward terms and terminations."""
     if isinstance(value, msgspec.Struct):
         yield type(value)
         yield from (kind for field in value.__struct_fields__ for kind in _kinds(getattr(value, field)))
@@ -202,7 +205,10 @@ def _kinds(value: object) -> Iterator[type]:
 
 
 def _cached(folder: Path, key: str, size: int, compute: Callable[[], list[float]]) -> list[float]:
-    """Cached values of a key; recomputes unreadable files and tolerates an unwritable folder."""
+    """Return the cached values of a key, or compute and cache them.
+
+    An unreadable file is recomputed, and an unwritable folder is tolerated.
+    """
     path = folder / f"{key}.npz"
     with suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile), open_file(path, None) as file:
         # Opened here because numpy does not close a damaged file.

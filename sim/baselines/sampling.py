@@ -1,10 +1,10 @@
 """A sampling model-predictive controller on the exact model, for any plant: the cross-entropy method.
 
-In each period it samples action plans around the previous one, simulates each on the model, and moves towards the best
-(de Boer et al. 2005; time-correlated samples, kept elites and shifted plans as in Pinneri et al. 2020, iCEM).  The
-model is deterministic, so the actions of the best of several episodes can be repeated: its score is a lower bound on
-the optimum.  More samples and other horizons show how much higher the optimum may be.  Episodes and samples form one
-batch of the plant's arrays.
+In each period it samples action plans around the previous plan, simulates each on the model, and moves towards the best
+ones (de Boer et al. 2005; time-correlated samples, kept elites and shifted plans as in Pinneri et al. 2020, iCEM).  The
+model is deterministic, so the actions of the best of several episodes can be repeated, and the score of that episode is
+a lower bound on the optimum.  More samples and different horizons show how much higher the optimum may be.  Episodes
+and samples form one batch of the plant's arrays.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ _INITIAL_STD: Final = 0.6
 """Standard deviation of a period's first round, for actions in [-1, 1]."""
 _MIN_STD: Final = 0.03
 _CORRELATIONS: Final = (0.5, 0.8, 0.95)
-"""Correlations of a sample's deviations between periods, used in turn: fine corrections and long swings."""
+"""Correlations between a sample's deviations in successive periods, assigned in turn: for fine corrections and long
+swings."""
 _DEVIATION_SCALES: Final = (1.0, 0.1)
-"""Factors on the deviations of samples, in turn."""
+"""Factors on the samples' deviations, assigned in turn."""
 _DEVIATION_LENGTHS: Final = (None, None, 1, 4)
-"""Lengths of the deviations in periods, in turn (None: the horizon): a long plan near the optimum, especially for
-an unstable plant, is improved only by small and brief deviations."""
+"""Lengths of the deviations in periods, assigned in turn (None: the horizon).  A long plan near the optimum, especially
+for an unstable plant, is improved only by small and brief deviations."""
 _N_POPULATIONS: Final = 16
 """Number of independent populations for the first plan; the best one is kept."""
 _FIRST_PERIOD_ROUNDS: Final = 3
@@ -105,7 +106,7 @@ class _Objective(NamedTuple):
     cut_off_reward: float
 
     def __call__(self, plans: Values) -> Values:
-        """Return sums (E, S) of plans (E, S, H, m) with actions in [-1, 1]."""
+        """Return the sums of rewards (E, S) of plans (E, S, H, m) with actions in [-1, 1]."""
         E, S, H, m = plans.shape
         states, is_active = np.repeat(self.states, S, axis=0), np.ones(E * S, bool)
         total_reward, previous_actions = np.zeros(E * S), np.repeat(self.previous_actions, S, axis=0)

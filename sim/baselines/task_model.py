@@ -23,7 +23,7 @@ Values = NDArray[np.float64]
 EPISODES: Final = 10_000
 """Number of episodes of the random controller."""
 _SEED: Final = 0
-"""Seed for the starts and targets, which equal those of the evaluation episodes of a run with this seed."""
+"""Seed for the starts and targets, which equal those of the evaluation episodes in a run with this seed."""
 
 
 class Draws(NamedTuple):
@@ -109,7 +109,7 @@ class TaskModel(msgspec.Struct, frozen=True):
         return next_states, batched_reward(self.task, self.rig)(observations, actions, previous_actions), has_ended
 
     def _step(self, states: Values, actions: Values) -> tuple[Values, Values]:
-        """Return next states (n, d), and their observations (n, o)."""
+        """Return the next states (n, d) and their observations (n, o)."""
         state_columns: tuple[Values, ...] = tuple(np.ascontiguousarray(column) for column in states.T)
         action_columns: tuple[Values, ...] = tuple(np.ascontiguousarray(column) for column in actions.T)
         next_states = step(self.plant, state_columns, action_columns, self.period_s, self.substeps)
@@ -119,7 +119,7 @@ class TaskModel(msgspec.Struct, frozen=True):
 
 
 def task_model_problems(rig: Rig, task: Task, plant: Plant) -> list[str]:
-    """Reasons why no baseline can be computed; empty if one can."""
+    """Return the reasons why no baseline can be computed; empty if one can."""
     problems = [problem for problem in model_problems(rig, plant) if not problem.startswith(UNSEEN_STATE)]
     if rig.previous_command:
         problems.append("the rig observes the previous command, which is not a state of the plant")
@@ -127,8 +127,8 @@ def task_model_problems(rig: Rig, task: Task, plant: Plant) -> list[str]:
 
 
 def grid_problems(rig: Rig, task: Task, plant: Plant) -> list[str]:
-    """Reasons why the grid methods for two states (fuzzy Q-iteration, finite-horizon optimum) cannot solve a task;
-    empty if they can."""
+    """Return the reasons why the grid methods for two states (fuzzy Q-iteration, finite-horizon optimum) cannot solve a
+    task; empty if they can."""
     problems = [problem for problem in model_problems(rig, plant) if problem.startswith(UNSEEN_STATE)]
     if uses_previous_action(task.reward.terms, rig):
         problems.append("the reward depends on the previous action")
@@ -166,18 +166,19 @@ class Episodes(NamedTuple):
     """(E,): steps."""
 
     def mean_rewards(self, steps: int, cut_off_reward: float) -> Values:
-        """Mean reward over ``steps`` steps, (E,); each step cut off by a termination counts as ``cut_off_reward``."""
+        """Return the mean reward over ``steps`` steps, (E,), with ``cut_off_reward`` for each step that a termination
+        cuts off."""
         means: Values = (self.total + (steps - self.n_steps) * cut_off_reward) / steps
         return means
 
 
 def random_reward(model: TaskModel, episodes: int = EPISODES, seed: int = 0) -> Estimate:
-    """Mean reward per step of independent uniform actions over episodes of the task.
+    """Estimate the mean reward per step of independent uniform actions over episodes of the task.
 
-    It defines a normalised performance of 0 (de Bruin et al. 2018, §5.1).  If the task terminates, it is the mean
-    over the steps before termination: with the same reward for each remaining step, these episodes also score 0.
+    It defines a normalised performance of 0 (de Bruin et al. 2018, §5.1).  If the task terminates, it is the mean over
+    the steps before termination: if each remaining step counts with the same reward, these episodes also score 0.
 
-    Episodes are independent, and the standard error is taken over them; raises ValueError for fewer than two.
+    Episodes are independent, and the standard error is taken over them.  Raises ValueError for fewer than two.
     """
     if episodes < 2:
         raise ValueError(f"a standard error needs at least 2 episodes, got {episodes}")

@@ -25,10 +25,10 @@ def best_under_noise(
     repetitions: int = REPETITIONS,
     seed: int = 0,
 ) -> Estimate:
-    """Mean and standard error, over repetitions, of the best mean reward among noisy episodes.
+    """Estimate the mean and standard error, over repetitions, of the best mean reward among noisy episodes.
 
-    The controller is the noise-free one, with actions interpolated between nodes.  ``sigma``: standard deviations
-    (n + m,) of the noise on the rig's observations and actions, normalised.  Noise is added as in trials
+    The controller is the one computed without noise, with actions interpolated between nodes.  ``sigma``: standard
+    deviations (n + m,) of the noise on the rig's observations and actions, normalised.  Noise is added as in trials
     (``onrig.learner.trials.worlds.plants``).  Raises ValueError for fewer than two repetitions.
     """
     if repetitions < 2:
@@ -40,7 +40,7 @@ def best_under_noise(
 def _mean_rewards(
     model: TaskModel, solution: Solution, sigma: Values, episodes: int, seed: int, repetition: int
 ) -> Values:
-    """Mean rewards per step (episodes,) of one repetition."""
+    """Return the mean rewards per step (episodes,) of one repetition."""
     rig, rng = model.rig, stream(seed, Role.PLANT_EVAL, repetition)
     names = list(model.plant.state_names)
     observed_columns = [names.index(o.sensor or o.name) for o in rig.observations]

@@ -1,7 +1,11 @@
 """Agreement of a rig's sensors with each other, independent of the plant: velocities against their positions.
 
 A velocity v that reads ``gain`` times the rate of a position x, delayed by ``lag_s`` and offset by ``zero``, satisfies
-over a window x(t2) - x(t1) = (integral of v + lag (v(t2) - v(t1)) - zero (t2 - t1)) / gain, linear in three unknowns.
+over each window
+
+x(t2) - x(t1) = (integral of v + lag (v(t2) - v(t1)) - zero (t2 - t1)) / gain,
+
+which is linear in three unknowns.
 """
 
 from __future__ import annotations
@@ -23,24 +27,25 @@ from onrig.sim.twin.options import ZERO_PREFIX, sensor_half_range
 _WINDOW_S: Final = 0.2
 _MIN_PERIODS: Final = 6
 _MAX_LAG: Final = 4
-"""Search range of the lag, in periods."""
+"""Largest lag, in either direction, that is searched for, in periods."""
 _N_PARTS: Final = 4
 """Number of parts of the recording that are also compared individually, to reveal changes."""
 _QUANTILE: Final = 0.9995
 """Quantile of the 99.9 % interval's upper end."""
 _TRIM: Final = 5.0
-"""Residual of an outlier, in standard deviations from the median."""
+"""Residual above which a window is an outlier, in standard deviations estimated from the median."""
 _MAX_NOISE_FRACTION: Final = (0.1, 0.5)
-"""Largest share of the variance of displacement and change of velocity that may be noise."""
+"""Largest shares of the variances of the displacement and of the change of velocity that may be noise."""
 _MIN_DISPLACEMENT: Final = 0.2
-"""Minimum displacement as a share of the path: motion with a period of about one window cancels."""
+"""Minimum displacement as a share of the path, because motion with a period of about one window cancels out."""
 _MAX_LAG_DISTANCE: Final = 0.75
-"""Maximum distance of a lag from the shift of its fit, in periods."""
+"""Maximum distance between a fitted lag and the shift of its fit, in periods."""
 _MIN_OUTLIER_FRACTION: Final = 0.05
-"""Lower bound on the residual of an outlier, as a share of the displacements."""
+"""Lower bound on the residual of an outlier, as a share of the displacements' standard deviation."""
 _N_ROUNDS: Final = 4
 _NEGLIGIBLE_SCALE_ERROR: Final = 1e-3
-"""Error of a scale (or share of the half-range) below the quadrature's error, too small for a parameter."""
+"""Error of a scale, or zero as a share of the half-range, that is below the quadrature's error and therefore too small
+to become a parameter."""
 
 
 class Interval(NamedTuple):
@@ -89,7 +94,7 @@ class Windows(NamedTuple):
     displacements: Array
     """(W,): displacement of the position."""
     velocity: Array
-    """(W, n + 1 + 2 _MAX_LAG): readings from before to after the window."""
+    """(W, n + 1 + 2 _MAX_LAG): readings of the window and of ``_MAX_LAG`` periods on either side."""
 
     def part(self, index: NDArray[np.intp]) -> Windows:
         return Windows(self.period_s, self.displacements[index], self.velocity[index])
@@ -106,13 +111,14 @@ class Pair(NamedTuple):
     """Agreement over the recording; None if the signals do not determine it, as for a stuck sensor."""
     parts: tuple[Agreement | None, ...]
     stuck: tuple[int, int] | None
-    """Sensor whose reading is constant while the other's changes, and the part, numbered from 1 (0: all of it)."""
+    """Index of the sensor whose reading is constant while the other's changes, and the part of the recording, numbered
+    from 1 (0: all of it)."""
     swapped: Agreement | None
-    """Agreement with the two sensors exchanged."""
+    """Agreement if the two sensors are exchanged."""
 
 
 def sensor_pairs(plant: Plant, rig: Rig, recording: Sequence[Stretch]) -> list[Pair]:
-    """Agreement of each measured velocity with its measured position, overall and in parts of the recording."""
+    """Compare each measured velocity with its measured position, overall and in parts of the recording."""
     names = [s.name for s in rig.sensors]
     pairs = []
     for position, velocity in kinematic_pairs(plant):
@@ -137,7 +143,7 @@ def sensor_pairs(plant: Plant, rig: Rig, recording: Sequence[Stretch]) -> list[P
 
 
 def _find_stuck_sensor(part: Windows, noise: float) -> Iterator[bool]:
-    """Whether the position (True) or the velocity (False) is stuck while the other moves; empty if neither is."""
+    """Yield True if the position, or False if the velocity, is stuck while the other moves; nothing if neither is."""
     if not len(part.displacements):
         return
     if np.ptp(part.velocity) == 0.0 and np.std(part.displacements) > _TRIM * noise:
@@ -147,13 +153,14 @@ def _find_stuck_sensor(part: Windows, noise: float) -> Iterator[bool]:
 
 
 def _noise(readings: Array) -> float:
-    """Standard deviation of noise, from third differences along the last axis; robust to kinks of the motion."""
+    """Return the standard deviation of the noise, from third differences along the last axis; robust to kinks in the
+    motion."""
     third_differences = np.abs(np.diff(readings, 3, axis=-1))
     return 1.4826 * float(np.median(third_differences)) / float(np.sqrt(20.0)) if third_differences.size else 0.0
 
 
 def _windows(plant: Plant, rig: Rig, recording: Sequence[Stretch], position: int, velocity: int) -> Windows:
-    """Disjoint windows of the stretches, except those near a wall according to the measurements."""
+    """Return disjoint windows of the stretches, except those that the measurements place near a wall."""
     period_s = recording[0].period_s
     n = max(_MIN_PERIODS, round(_WINDOW_S / period_s))
     displacements, velocities = [np.empty(0)], [np.empty((0, n + 1 + 2 * _MAX_LAG))]
@@ -170,12 +177,12 @@ def _windows(plant: Plant, rig: Rig, recording: Sequence[Stretch], position: int
 
 
 def agreement_of(windows: Windows) -> Agreement | None:
-    """Robust fit of gain, lag and zero; None if the signals do not determine them."""
+    """Fit gain, lag and zero robustly; return None if the signals do not determine them."""
     shifts = range(-_MAX_LAG, _MAX_LAG + 1)
     fits = {shift: fit for shift in shifts if (fit := _fit_at_shift(windows, shift)) is not None}
     if len(fits) <= _MAX_LAG:  # too little motion at most shifts
         return None
-    # A sine can be explained at any shift, but with a wrong rate at those far from its lag.
+    # A sine can be explained at any shift, but with a wrong rate at shifts far from its lag.
     consistent_fits = [
         fit for shift, fit in fits.items() if abs(fit.lag_s.value / windows.period_s - shift) <= _MAX_LAG_DISTANCE
     ]
@@ -183,7 +190,7 @@ def agreement_of(windows: Windows) -> Agreement | None:
 
 
 def _fit_at_shift(windows: Windows, shift: int) -> Agreement | None:
-    """Fit around a lag in whole periods."""
+    """Fit gain, lag and zero for lags near a shift in whole periods; return None if they are not determined."""
     period_s, displacements = windows.period_s, windows.displacements
     v = windows.velocity[:, _MAX_LAG + shift : windows.velocity.shape[1] - _MAX_LAG + shift]
     span_s = (v.shape[1] - 1) * period_s
@@ -227,14 +234,14 @@ def _fit_at_shift(windows: Windows, shift: int) -> Agreement | None:
 
 
 def _widened_interval(value: float, width: float, max_reduction: float) -> Interval:
-    """Interval of an estimate that noise may have reduced by up to ``max_reduction``."""
+    """Return the interval of an estimate whose magnitude noise may have reduced by up to ``max_reduction``."""
     value, width = float(value), float(width)
     low, high = value - width, value + width
     return Interval(value, low - max_reduction * (value < 0), high + max_reduction * (value > 0))
 
 
 def _dilution(windows: Windows, design: Array) -> tuple[float, float] | None:
-    """Largest relative reduction of rate and lag by noise of the velocity; None if it may hide them."""
+    """Return the largest relative reductions of rate and lag by noise in the velocity; None if it may hide them."""
     noise = _noise(windows.velocity)
     inverse = np.diag(np.linalg.inv(design.T @ design))
     weights = windows.period_s * _weights(windows.velocity.shape[1] - 2 * _MAX_LAG)
@@ -243,13 +250,16 @@ def _dilution(windows: Windows, design: Array) -> tuple[float, float] | None:
 
 
 def _weights(samples: int) -> Array:
-    """Weights of Gregory's quadrature to third order; the trapezoid's error would look like a gain error of 0.5 %."""
+    """Return the weights of Gregory's quadrature to third order.
+
+    The error of the trapezoidal rule would look like a gain error of 0.5 %.
+    """
     end_weights = np.array([3.0 / 8.0, 7.0 / 6.0, 23.0 / 24.0])
     return np.concatenate([end_weights, np.ones(samples - 6), end_weights[::-1]])
 
 
 def _covariance(design: Array, residuals: Array) -> Array | None:
-    """Heteroscedasticity-robust covariance (HC3) of a linear fit; None if it is singular."""
+    """Return the heteroscedasticity-robust covariance (HC3) of a linear fit; None if it is singular."""
     if len(design) < 3 * design.shape[1]:
         return None
     try:
@@ -262,7 +272,7 @@ def _covariance(design: Array, residuals: Array) -> Array | None:
 
 
 def significant_errors(rig: Rig, pairs: Sequence[Pair], period_s: float) -> dict[str, float]:
-    """Scales, lags and zeros of velocity sensors that differ significantly from an exact sensor's, by name."""
+    """Return scales, lags and zeros of velocity sensors that differ significantly from an exact sensor's, by name."""
     errors = {}
     for pair in pairs:
         name, overall = rig.sensors[pair.velocity].name, pair.overall

@@ -49,7 +49,7 @@ def most_excited_windows(windows: Windows) -> Windows:
 def find_connection(
     plant: Plant, rig: Rig, unknowns: Sequence[Unknown], windows: Windows, sigma: Array, substeps: int
 ) -> Connection:
-    """Connection with the best fit, over all signs and zeros in steps of an eighth of a turn."""
+    """Return the connection with the best fit over all signs, and over zeros in steps of an eighth of a turn."""
     excited_windows = most_excited_windows(windows)
     is_bipolar = [a.low < a.safe < a.high for a in rig.actuators]
     is_free = np.array([u.is_logarithmic or u.name.startswith(ZERO_PREFIX) for u in unknowns])
@@ -61,7 +61,7 @@ def find_connection(
         return ShootingResiduals(model, sigma, coordinates).solve(coordinates, is_free, _TOLERANCE, _MAX_EVALUATIONS)
 
     def fit_connection(signs: Signs, coordinates: Array) -> tuple[float, Signs, Array]:
-        """Fit all unknowns: if the dead band is not fitted, a gently excited rig looks reversed."""
+        """Fit all unknowns, because a gently excited rig looks reversed if its dead band is not fitted."""
         complete_fit = fit(signs, coordinates, np.ones(len(unknowns), np.bool_))
         return complete_fit.cost * complete_fit.residuals.size, signs, complete_fit.coordinates
 
@@ -80,7 +80,7 @@ def find_connection(
         return np.where(is_zero, -coordinates, coordinates)
 
     min_cost_difference = _CLEAR_COST_DIFFERENCE * max(1.0, cost / usable_windows.readings.size)
-    # A fit may stop early, so either hypothesis is also fitted from the other's solution.
+    # A fit may stop early, so each of the two hypotheses is also fitted from the other's solution.
     mirror_hypothesis = min(
         (fit_connection(opposite_signs, flip(coordinates)), *(w for w in likely_hypotheses if w[1] == opposite_signs)),
         key=lambda w: w[0],
@@ -108,8 +108,10 @@ def find_connection(
 def _rank_hypotheses(
     plant: Plant, rig: Rig, unknowns: Sequence[Unknown], windows: Windows, sigma: Array, substeps: int
 ) -> tuple[list[tuple[float, Signs, Array]], Array]:
-    """Cost, signs and coordinates of each hypothesis about the signs, with its best zero, best first, and the lowest
-    cost of each window."""
+    """Rank the hypotheses about the signs, each with its best zero.
+
+    Return the cost, signs and coordinates of each, best first, and the lowest cost of each window.
+    """
     is_bipolar = [a.low < a.safe < a.high for a in rig.actuators]
     starts = _zeros(rig, unknowns)
     attempts: list[tuple[float, Signs, Array]] = []
@@ -132,7 +134,7 @@ def _rank_hypotheses(
 
 
 def _hypotheses(n_sensors: int, is_bipolar: Sequence[bool]) -> Iterator[Signs]:
-    """List all combinations of signs, or only single reversals on rigs with many channels."""
+    """Yield all combinations of signs or, on rigs with many channels, only those with at most one reversal."""
     is_reversible = [True] * n_sensors + list(is_bipolar)
     if sum(is_reversible) <= _MAX_COMBINED_SIGNS:
         combinations = list(itertools.product(*((1, -1) if can_reverse else (1,) for can_reverse in is_reversible)))
@@ -148,7 +150,7 @@ def _hypotheses(n_sensors: int, is_bipolar: Sequence[bool]) -> Iterator[Signs]:
 
 
 def _zeros(rig: Rig, unknowns: Sequence[Unknown]) -> list[Array]:
-    """Initial coordinates, with each wrapped sensor's zero in steps of an eighth of a turn."""
+    """Return initial coordinates, with each wrapped sensor's zero in steps of an eighth of a turn."""
     candidates = [np.array([u.coordinate(u.start) for u in unknowns])]
     for i, unknown in enumerate(unknowns):
         if any(s.wrap and unknown.name == ZERO_PREFIX + s.name for s in rig.sensors):

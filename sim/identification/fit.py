@@ -16,10 +16,11 @@ from onrig.sim.identification.model import Model
 from onrig.sim.plants.integrate import Array
 
 _N_ROUNDS: Final = 2
-"""Gauss-Newton rounds of the initial states per evaluation; their error enters the projected residuals squared."""
+"""Gauss-Newton rounds for the initial states per evaluation; the remaining error of these states enters the projected
+residuals only quadratically."""
 _N_LAST_ROUNDS: Final = 8
 _DIVERGED_RESIDUAL: Final = 1e6
-"""Residual of a non-finite trajectory."""
+"""Weighted prediction that replaces a non-finite one, so that the residual is large."""
 
 
 class Fit(NamedTuple):
@@ -57,7 +58,7 @@ class ShootingResiduals:
         self._coordinate_steps = np.array([u.step for u in model.unknowns])
 
     def _weighted_predictions(self, coordinates: Array, starts: Array) -> Array:
-        """Weighted predictions (V, W, R)."""
+        """Return the weighted predictions (V, W, R)."""
         predictions = self.model.predict(coordinates, starts) / self.sigma
         flat_predictions = predictions.reshape(*predictions.shape[:2], -1)
         return np.where(np.isfinite(flat_predictions), flat_predictions, _DIVERGED_RESIDUAL)
@@ -66,7 +67,8 @@ class ShootingResiduals:
         return np.asarray((self.model.windows.readings / self.sigma).reshape(self.model.windows.size, -1))
 
     def best_starts(self, coordinates: Array, starts: Array, rounds: int = _N_ROUNDS) -> tuple[Array, Array, Array]:
-        """Best starts (W, n) for the coordinates (p,), with residuals (W, R) and their derivative (W, R, n) there."""
+        """Return the best starts (W, n) for the coordinates (p,), with the residuals (W, R) and the derivative
+        (W, R, n) of the predictions with respect to the starts there."""
         n, readings = self._n, self._weighted_readings()
         shifts = np.vstack([np.zeros(n), np.diag(self._steps)])
         varied_coordinates = np.repeat(coordinates[None], n + 1, axis=0)
@@ -95,19 +97,19 @@ class ShootingResiduals:
         return best[0], best[1], best[2]
 
     def window_costs(self, coordinates: Array, rounds: int = 3) -> Array:
-        """Mean square of each window's weighted residuals (W,), at the best starts."""
+        """Return the mean square of each window's weighted residuals (W,), at the best starts."""
         _, residuals, _ = self.best_starts(coordinates, self._starts, rounds)
         return np.asarray(np.mean(residuals**2, axis=1))
 
     def residuals(self, coordinates: Array) -> Array:
-        """Projected residuals, flattened for the solver."""
+        """Return the projected residuals (predicted minus measured), flattened for the solver."""
         solution = self.best_starts(coordinates, self._starts)
         self._last_solution = (coordinates, solution)
         _, residuals, slopes = solution
         return np.asarray(-_project_out(slopes, residuals[..., None]).ravel())
 
     def jacobian(self, coordinates: Array) -> Array:
-        """Derivative of :meth:`residuals`, (W R, p)."""
+        """Return the derivative of :meth:`residuals`, (W R, p)."""
         if self._last_solution is None or not np.array_equal(self._last_solution[0], coordinates):
             self.residuals(coordinates)
         assert self._last_solution is not None
@@ -116,7 +118,10 @@ class ShootingResiduals:
         return _project_out(slopes, coordinate_slopes).reshape(-1, len(coordinates))
 
     def _slopes(self, coordinates: Array, starts: Array) -> Array:
-        """Derivative (W, R, p) of the weighted predictions with respect to the coordinates, at fixed starts."""
+        """Return the derivative (W, R, p) of the weighted predictions with respect to the coordinates.
+
+        The starts are held fixed.
+        """
         p = len(coordinates)
         signs = np.where(coordinates + self._coordinate_steps > self._bounds()[1], -1.0, 1.0) * self._coordinate_steps
         varied_coordinates = coordinates + np.vstack([np.zeros(p), np.diag(signs)])
@@ -180,12 +185,12 @@ def _gram(slopes: Array, damping: Array | float) -> Array:
 
 
 def _solve(slopes: Array, residuals: Array, damping: Array) -> Array:
-    """Damped Gauss-Newton step (W, n)."""
+    """Return the damped Gauss-Newton step (W, n)."""
     gradient = np.swapaxes(slopes, 1, 2) @ residuals[..., None]
     return np.asarray(np.linalg.solve(_gram(slopes, damping), gradient)[..., 0])
 
 
 def _project_out(slopes: Array, vectors: Array) -> Array:
-    """Vectors (W, R, k) minus their projection onto the span of the slopes (W, R, n)."""
+    """Return vectors (W, R, k) minus their projection onto the span of the slopes (W, R, n)."""
     projection_coefficients = np.linalg.solve(_gram(slopes, 0.0), np.swapaxes(slopes, 1, 2) @ vectors)
     return np.asarray(vectors - slopes @ projection_coefficients)

@@ -24,7 +24,7 @@ The prior standard deviation of a parameter is a factor of e, or a quarter of th
 _MIN_COMPONENT: Final = 0.2
 """Minimum component of a combination's unit vector for a parameter to be reported as part of it."""
 _EQUIVALENCE_TOLERANCE: Final = 1e-3
-"""Difference of the shares in undetermined combinations below which two parameters are equivalent."""
+"""Difference between two parameters' shares in undetermined combinations below which they count as equivalent."""
 
 
 class Identifiability(NamedTuple):
@@ -33,7 +33,7 @@ class Identifiability(NamedTuple):
     is_free: NDArray[np.bool_]
     """(p,)."""
     held: dict[str, tuple[str, ...]]
-    """Declared parameters that the signals cannot distinguish from others, each with those others."""
+    """Declared parameters that the signals cannot distinguish from others, each mapped to those others."""
 
 
 def separate_identifiable(fit: Fit, unknowns: Sequence[Unknown], declared: Collection[str]) -> Identifiability:
@@ -67,7 +67,7 @@ def separate_identifiable(fit: Fit, unknowns: Sequence[Unknown], declared: Colle
 
 
 def _find_undetermined(covariance: Array) -> tuple[int, list[int]] | None:
-    """Parameter with the largest share in undetermined combinations, and those that it cannot be distinguished from."""
+    """Return the parameter with the largest share in undetermined combinations, and those indistinguishable from it."""
     if not len(covariance):
         return None
     variances, directions = np.linalg.eigh(covariance)

@@ -27,14 +27,15 @@ from onrig.sim.plants import Plant
 from onrig.sim.plants.integrate import SUBSTEPS, Array
 
 SHORT_S: Final = 0.2
-"""Window length of the first fit: within it a poor initial guess cannot diverge far."""
+"""Window length of the first fit, so short that a poor initial guess cannot diverge far."""
 LONG_S: Final = 0.5
 """Window length of the final fit."""
 _DELAYS: Final = (0.5, 1.5, 2.5, 3.5)
 """Initial guesses of the delay, in periods."""
 _COARSE_TOLERANCE, _FINE_TOLERANCE = 1e-4, 2e-6
 _OUTLIER_FACTOR: Final = 4.0
-"""Outlier threshold of a window's mean square, as a multiple of the median; noise alone causes less than half of it."""
+"""Mean square above which a window is an outlier, as a multiple of the median; noise alone causes less than half of
+this."""
 _MIN_COST: Final = 1.0
 MAX_DECLARED: Final = 12
 """Maximum number of declared parameters that are estimated together."""
@@ -51,7 +52,7 @@ def identify(
 ) -> Identification:
     """Identify a plant from recorded stretches.
 
-    ``report`` receives the fraction of the work that is done, at a few points.
+    ``report`` is called at a few points with the fraction of the work that is done.
 
     ``plant`` is the initial guess; its lumped parameters may be wrong by a factor of several.  Raises Implausible if
     the signals allow no result, ValueError if the recording is too short.
@@ -123,7 +124,7 @@ def _fit(
     fit = hold_fixed(fit, unknowns, is_free)
     if not is_free.any():
         raise Implausible(["the signals depend on no parameter of this plant: excite it more strongly"])
-    if held:  # refit, because the others compensate for the held ones
+    if held:  # refit, because the other parameters have compensated for the held ones
         fit, *_ = fit_windows(short_windows, sigma, fit.coordinates, _COARSE_TOLERANCE)
     for done, tolerance in ((0.4, _COARSE_TOLERANCE), (0.6, _FINE_TOLERANCE)):  # short windows give poor weights
         report(done)
@@ -146,7 +147,7 @@ def significant_defects(plant: Plant, rig: Rig, recording: Sequence[Stretch]) ->
 
 
 def connection_of(plant: Plant, rig: Rig, recording: Sequence[Stretch], substeps: int = SUBSTEPS) -> Connection:
-    """Connection signs from a short recording; raises ValueError if it is too short."""
+    """Find the connection signs from a short recording.  Raises ValueError if it is too short."""
     if not recording:
         raise ValueError("nothing was recorded")
     period_s = recording[0].period_s
@@ -165,7 +166,8 @@ def _thin_out(windows: Windows) -> Windows:
 
 
 def _estimate_noise(recording: Sequence[Stretch], resolutions: Array) -> Array:
-    """Standard deviations (s,) from third differences, which suppress smooth motion; at least the rounding error."""
+    """Return standard deviations (s,) from third differences, which suppress smooth motion; at least the rounding
+    error."""
     differences = np.concatenate([np.diff(s.readings, 3, axis=0) for s in recording if len(s.readings) > 3])
     return np.asarray(np.maximum(np.sqrt(np.mean(differences**2, axis=0) / 20.0), resolutions / np.sqrt(12.0)))
 

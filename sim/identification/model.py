@@ -1,4 +1,4 @@
-"""Fitted model: a plant with unknown parameters, with sensors and actuators of unknown sign and zero."""
+"""Fitted model: a plant with unknown parameters, and sensors and actuators of unknown sign and zero."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Unknown(NamedTuple):
         return float(np.log(abs(value))) if self.is_logarithmic else value
 
     def value(self, coordinate: Any) -> Any:
-        """Value at a coordinate or at an array of coordinates."""
+        """Return the value at a coordinate, or the values at an array of coordinates."""
         if not self.is_logarithmic:
             return coordinate
         return np.exp(coordinate) if self.start > 0.0 else -np.exp(coordinate)
@@ -62,9 +62,9 @@ class Signs(NamedTuple):
 def unknowns_of(
     plant: Plant, rig: Rig, period_s: float, errors: Mapping[str, float] = MappingProxyType({})
 ) -> tuple[Unknown, ...]:
-    """Unknowns of a plant: lumped parameters, imperfections, and the zero of each position sensor.
+    """Return the unknowns of a plant: lumped parameters, imperfections, and the zero of each position sensor.
 
-    ``errors``: initial guess of further sensor errors, by name (a prefix plus a sensor's name).
+    ``errors``: initial guesses of additional sensor errors, keyed by a prefix plus the sensor's name.
     """
     declared_parameters = {p.name: p for p in plant.parameters()}
     velocities = velocities_of(plant)
@@ -103,7 +103,7 @@ def unknowns_of(
 
 
 def kinematic_pairs(plant: Plant) -> Iterator[tuple[str, str]]:
-    """Pairs of states (position, velocity) in which the second is the rate of the first under any action."""
+    """Yield the pairs of states (position, velocity) in which the second is the rate of the first under any action."""
     rng = np.random.default_rng(0)
     states = tuple(rng.uniform(0.1, 1.0, (len(plant.state_names), 8)))
     rates = plant.derivative(BATCHED, states, tuple(rng.uniform(0.1, 1.0, (plant.n_actions, 8))))
@@ -114,7 +114,7 @@ def kinematic_pairs(plant: Plant) -> Iterator[tuple[str, str]]:
 
 
 def velocities_of(plant: Plant) -> set[str]:
-    """States that are velocities, which have no zero to identify."""
+    """Return the states that are velocities, which have no zero to identify."""
     return {*plant.velocities, *(velocity for _, velocity in kinematic_pairs(plant))}
 
 
@@ -137,11 +137,11 @@ class Model:
         )
 
     def values(self, coordinates: Array) -> dict[str, Any]:
-        """Values by name, each (V, 1), of coordinates (V, p)."""
+        """Return the values at coordinates (V, p), by name, each (V, 1)."""
         return {u.name: u.value(coordinates[:, i : i + 1]) for i, u in enumerate(self.unknowns)}
 
     def predict(self, coordinates: Array, starts: Array) -> Array:
-        """Readings (V, W, L + 1, s); non-finite if the plant diverges."""
+        """Return the readings (V, W, L + 1, s), non-finite if the plant diverges."""
         values = self.values(coordinates)
         delay_s = values["delay_s"][:, 0]
         plant_values = {n: values[n] for n in (*self.plant.identifiable, "dry_friction", "dead_band") if n in values}
@@ -161,13 +161,13 @@ class Model:
         return np.asarray(readings * self._sensor_signs)
 
     def windows_free_of_walls(self, coordinates: Array) -> NDArray[np.bool_]:
-        """Mask (W,) of windows without wall contact, according to the measurements."""
+        """Return the mask (W,) of windows without wall contact, according to the measurements."""
         measured_states = self._measured_states(coordinates)
         is_free = np.broadcast_to(self.plant.moves_freely(measured_states), measured_states[0].shape)
         return np.asarray(np.all(is_free, axis=1))
 
     def windows_beyond_walls(self, coordinates: Array) -> NDArray[np.bool_]:
-        """Mask (W,) of windows with a reading farther beyond a wall than a zero error or noise can explain."""
+        """Return the mask (W,) of windows with a reading farther beyond a wall than zero error or noise can explain."""
         measured_states = self._measured_states(coordinates)
         possible_states = self.plant.constrain(BATCHED, measured_states)
         is_beyond, velocities = np.zeros(self.windows.size, bool), velocities_of(self.plant)
@@ -180,7 +180,7 @@ class Model:
         return is_beyond
 
     def _measured_states(self, coordinates: Array) -> tuple[Array, ...]:
-        """Measured states, n arrays (W, L + 1), 0 if not measured."""
+        """Return the measured states, n arrays (W, L + 1); 0 for states that are not measured."""
         measured_states = np.zeros((len(self.plant.state_names), *self.windows.readings.shape[:2]))
         for i, (state, zero_index) in enumerate(zip(self.states, self._zeros, strict=True)):
             zero = coordinates[zero_index] if zero_index is not None else 0.0
@@ -188,7 +188,7 @@ class Model:
         return tuple(measured_states)
 
     def initial_starts(self, coordinates: Array) -> Array:
-        """Initial starts (W, n): measured values; an unmeasured velocity from its position; anything else 0."""
+        """Return initial starts (W, n): measured values, unmeasured velocities from their positions, otherwise 0."""
         readings = self.windows.readings * self._sensor_signs
         starts = np.zeros((self.windows.size, len(self.plant.state_names)))
         for i, (state, zero_index) in enumerate(zip(self.states, self._zeros, strict=True)):

@@ -33,16 +33,17 @@ class Identification(NamedTuple):
     fit: Fit
     windows: Windows
     excluded_windows: int
-    """Number of windows excluded as outliers, such as contact with a wall or a hand."""
+    """Number of windows excluded from the fit, for example because of contact with a wall or a hand."""
     noise: Noise
     joint: JointDistribution
     is_free: NDArray[np.bool_]
-    """(p,): the identifiable parameters; the others keep their initial values."""
+    """Mask (p,) of the identifiable parameters; the others keep their initial values."""
     is_unexplained: NDArray[np.bool_]
-    """Mask of unexplained windows, in time order, among those that touch no wall or lie impossibly far beyond one."""
+    """Mask of unexplained windows, in time order, among the windows that touch no wall or lie impossibly far beyond
+    one."""
     held: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-    """Parameters that the signals cannot distinguish from others, each with those others; they keep their initial
-    values."""
+    """Parameters that the signals cannot distinguish from others, each mapped to those others; the parameters keep
+    their initial values."""
 
     @property
     def half_widths(self) -> Array:

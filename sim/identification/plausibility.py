@@ -47,9 +47,9 @@ class Drift(NamedTuple):
     """Change of a sensor's zero during a recording (SI units)."""
 
     max_deviation: float
-    """Upper bound of the distance from the average zero in any quarter."""
+    """Upper bound on any quarter's distance from the average zero."""
     min_change: float
-    """Lower bound of the largest difference between two quarters."""
+    """Lower bound on the largest difference between two quarters."""
 
 
 def fit_problems(identification: Identification, plant: Plant, rig: Rig) -> list[str]:
@@ -62,7 +62,7 @@ def fit_problems(identification: Identification, plant: Plant, rig: Rig) -> list
 
 
 def residuals_of(identification: Identification) -> list[Residuals]:
-    """Statistics of each sensor's residuals."""
+    """Return statistics of each sensor's residuals."""
     residuals = []
     for i in range(identification.fit.residuals.shape[2]):
         r = identification.fit.residuals[..., i]
@@ -75,7 +75,7 @@ def residuals_of(identification: Identification) -> list[Residuals]:
 
 
 def drift_of(identification: Identification, unknown: int) -> Drift:
-    """Estimate the drift of an unknown, the others held constant, by one Gauss-Newton step per quarter."""
+    """Estimate the drift of an unknown by one Gauss-Newton step per quarter, with the others held constant."""
     slopes, residuals = identification.fit.jacobian[:, :, unknown], identification.fit.projected_residuals
     shifts, errors = [], []
     for part in np.array_split(np.arange(len(residuals)), _N_PARTS):

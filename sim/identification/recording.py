@@ -14,7 +14,7 @@ from onrig.runtime.record import Step
 from onrig.sim.plants.integrate import Array
 
 HISTORY: Final = 6
-"""Number of periods of earlier commands kept with each window, the upper bound of the delay."""
+"""Number of periods of earlier commands kept with each window, which limits the delay."""
 
 
 class Stretch(NamedTuple):
@@ -57,7 +57,7 @@ class Windows(NamedTuple):
 
 
 def stretches(steps: Iterable[Step], rig: Rig, period_us: int) -> Iterator[Stretch]:
-    """Stretches of a run without a lost frame, a reset, a pause or a fault."""
+    """Yield the stretches of a run that contain no lost frame, reset, pause or fault."""
     run: list[Step] = []
     for step in steps:
         follows = bool(run) and not step.status & Status.FIRST and _follows(run[-1], step, period_us)
@@ -95,7 +95,7 @@ def _stretch(steps: Sequence[Step], rig: Rig, period_us: int) -> Iterator[Stretc
 
 
 def windows_of(recording: Sequence[Stretch], periods: int) -> Windows:
-    """Windows of the given length; raises ValueError if no stretch is long enough."""
+    """Return windows of the given length.  Raises ValueError if no stretch is long enough."""
     window_parts: list[tuple[Array, Array, Array, Array]] = []
     for s in recording:
         for first in range(HISTORY, len(s.readings) - periods, periods + 1):

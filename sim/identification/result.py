@@ -34,7 +34,7 @@ SHIELD_CONFIDENCE: Final = 0.999
 _MIN_SPREAD: Final = 0.05
 """Minimum spread: a plant changes with temperature and wear."""
 _MIN_SPREAD_SEPARATE: Final = 0.01
-"""Minimum spread of the other parameters, which are geometric."""
+"""Minimum spread of the parameters that are not lumped, which are geometric."""
 _CLOSE_CORRELATION: Final = 0.95
 _VAGUE_FACTOR: Final = 0.5
 IMPERFECTIONS: Final = ("dry_friction", "dead_band", "delay_s")
@@ -50,7 +50,7 @@ class Parameter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     low: float
     high: float
     logarithmic: bool
-    """Whether the covariance refers to its logarithm."""
+    """Whether the covariance refers to the parameter's logarithm."""
 
 
 class SensorNoise(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -76,13 +76,13 @@ class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
     rig: str
     channels: dict[str, Channel] = {}
-    """Every sensor and actuator; empty in a result of an earlier version."""
+    """Every sensor and actuator; empty in results of earlier versions."""
     source: str
     """Origin of the signals."""
     twin: dict[str, Any]
-    """Overrides of ``device.twin``."""
+    """Overrides for ``device.twin``."""
     predicted: dict[str, Any]
-    """Overrides of ``limits.predicted``."""
+    """Overrides for ``limits.predicted``."""
     parameters: tuple[Parameter, ...]
     noise: dict[str, SensorNoise]
     signs: dict[str, int]
@@ -90,9 +90,9 @@ class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     not_known: tuple[str, ...]
     """Parameters that these signals cannot identify, with reasons."""
     covariance: tuple[tuple[float, ...], ...]
-    """Covariance of the parameters in their order; of the logarithm of a ``logarithmic`` one."""
+    """Covariance of ``parameters``, in their order; ``logarithmic`` ones enter with their logarithm."""
     samples: tuple[tuple[float, ...], ...]
-    """Samples of the parameters in their order."""
+    """Samples of ``parameters``, in their order."""
 
 
 def result_of(
@@ -103,9 +103,10 @@ def result_of(
     source: str,
     envelopes: Mapping[str, Envelope] = MappingProxyType({}),
 ) -> Result:
-    """Result of an identification; ``plant`` is the initial guess, ``box`` the shield's current plant box.
+    """Return the result of an identification.
 
-    ``envelopes``: those of the shield, by observation.
+    ``plant`` is the initial guess, ``box`` the shield's current plant box, and ``envelopes`` are the shield's
+    envelopes, by observation.
     """
     widths = identification.half_widths
     parameters = tuple(
@@ -141,7 +142,7 @@ def _parameter(unknown: Unknown, coordinate: float, width: float) -> Parameter:
 
 
 def _twin(identification: Identification, parameters: tuple[Parameter, ...], plant: Plant, rig: Rig) -> dict[str, Any]:
-    """Plant, noise and zeros; insignificant imperfections are omitted."""
+    """Return the section with plant, noise and zeros, without insignificant imperfections."""
     kept_values = {
         p.name: p.value
         for p in parameters
@@ -180,7 +181,7 @@ def _significant_imperfections(identification: Identification) -> set[str]:
 def _predicted_section(
     identification: Identification, plant: Plant, rig: Rig, box: PlantBox | None, envelopes: Mapping[str, Envelope]
 ) -> dict[str, Any]:
-    """Plants to cover, the longest delay, and errors of inaccurate sensors."""
+    """Return the section with the plants to cover, the longest delay, and the errors of inaccurate sensors."""
     shield_widths, significant_names = (
         half_widths(identification.joint, SHIELD_CONFIDENCE),
         _significant_imperfections(identification),
@@ -209,7 +210,7 @@ def _predicted_section(
 def _lumped_parameters(
     identification: Identification, shield_widths: Array, plant: Plant, box: PlantBox | None
 ) -> dict[str, Any]:
-    """Nominal values of the lumped parameters and their spread, and those of the other parameters of a box."""
+    """Return the nominal values and spread of the lumped parameters, and those of the box's other parameters."""
     lumped_indices = [i for i, u in enumerate(identification.unknowns) if u.name in plant.lumped]
     model_errors = [r.model_error for r in residuals_of(identification) if r.correlation > MIN_CORRELATION]
     spread = max([_MIN_SPREAD, *model_errors, *(math.expm1(shield_widths[i]) for i in lumped_indices)])
@@ -228,9 +229,10 @@ def _lumped_parameters(
 def identified_intervals(
     identification: Identification, shield_widths: Array, uncertain_names: Collection[str], box: SampledBox
 ) -> dict[str, list[float]]:
-    """Intervals of a sampled barrier's parameters in ``uncertain_names``: identified if determined, else from the box.
+    """Return the intervals of a sampled barrier's parameters: identified for those of ``uncertain_names`` that the
+    signals determine, otherwise the box's.
 
-    None is narrower than the minimum spread, because a plant changes with temperature and wear.
+    An identified interval is at least as wide as the minimum spread, because a plant changes with temperature and wear.
     """
     intervals = {name: [*ends] for name, ends in box.uncertainty.items()}
     coordinates, free_flags = identification.fit.coordinates, identification.is_free.tolist()
@@ -243,7 +245,7 @@ def identified_intervals(
 
 
 def _separate_parameters(identification: Identification, shield_widths: Array, box: PlantBox) -> dict[str, float]:
-    """Nominal values and spreads of the parameters other than the lumped ones."""
+    """Return the nominal values and spreads of the parameters other than the lumped ones."""
     section, fields = {}, separate_parameter_fields(box)
     for u, c, w, is_free in zip(
         identification.unknowns,
@@ -263,7 +265,7 @@ def _separate_parameters(identification: Identification, shield_widths: Array, b
 
 
 def _samples(identification: Identification) -> Array:
-    """Samples (SAMPLES, p) of the joint distribution, clipped to the bounds."""
+    """Draw samples (SAMPLES, p) of the joint distribution, clipped to the bounds."""
     rng = np.random.default_rng(0)
     coordinates = rng.multivariate_normal(
         identification.fit.coordinates, identification.joint.covariance, SAMPLES, method="eigh"
@@ -317,18 +319,19 @@ def _undetermined(
 
 
 def write_result(result: Result, path: Path, refusals: Sequence[str] = ()) -> None:
-    """Write a result file; ``refusals``: reasons why its configuration cannot use it.  Raises OSError."""
+    """Write a result file, with ``refusals`` as reasons why its configuration cannot use it.  Raises OSError."""
     usage = "; ".join(refusals) or "use it in a run as `identified: FILE`"
     replace_file(path, (_HEADER.format(usage) + dump_yaml(msgspec.to_builtins(result))).encode())
 
 
 def read_result(path: Path) -> Result:
-    """Read a result file; raises ConfigError with every problem."""
+    """Read a result file.  Raises ConfigError with every problem."""
     return convert(load_document(path), (), Result)
 
 
 def drawn_plants(result: Result, plant: Plant) -> Plant:
-    """Samples of the joint distribution as one plant whose parameters are arrays over the samples, without delay."""
+    """Return the samples of the joint distribution as one plant, without delay, whose parameters are arrays over the
+    samples."""
     columns = np.array(result.samples).T
     values = dict(zip([p.name for p in result.parameters], columns, strict=True))
     plant_values = {n: v for n, v in values.items() if n in plant.identifiable or n in ("dry_friction", "dead_band")}
@@ -336,10 +339,10 @@ def drawn_plants(result: Result, plant: Plant) -> Plant:
 
 
 def twin_samples(result: Result) -> dict[str, tuple[float, ...]]:
-    """Columns of ``device.twin.samples``: parameters, imperfections, and zeros and noise of the sensors.
+    """Return the columns of ``device.twin.samples``: parameters, imperfections, and zeros and noise of the sensors.
 
-    Imperfections and zeros that are not significant are omitted, as in the twin; dry friction, which only dissipates,
-    is kept.  The noise is drawn from its interval (log-normal), independently of the rest.
+    Imperfections and zeros that are not significant are omitted, as in the twin; dry friction, which only dissipates
+    energy, is kept.  The noise is drawn from its interval (log-normal), independently of the other columns.
     """
     plant, zeros = result.twin["plant"], result.twin.get("sensor_zero", {})
     absent_names = {n for n in ("dead_band", "delay_s") if n not in plant}

@@ -1,4 +1,4 @@
-"""Bounds of the sensors' errors, from a fit: noise, zero, drift, scale and lag."""
+"""Bounds on the sensors' errors, from a fit: noise, zero, drift, scale and lag."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from onrig.sim.twin.options import ZERO_PREFIX
 _COVERED_SIGMAS: Final = 4.0
 """Number of standard deviations of a sensor's noise covered by the shield."""
 _N_SAMPLES: Final = 20_000
-"""Number of sampled states, parameters and corners of the ranges for the largest acceleration."""
+"""Number of samples of states, parameters and actions among which the largest acceleration is found."""
 
 
 def sensor_errors(
@@ -32,10 +32,10 @@ def sensor_errors(
     box: PlantBox,
     envelopes: Mapping[str, Envelope],
 ) -> dict[str, float]:
-    """``sensor_error`` of the measured observations used by the shield, for sensors that are inaccurate.
+    """Return ``sensor_error`` for the observations that the shield uses and whose sensors are inaccurate.
 
-    A zero, its drift, and the noise of an estimated velocity are added to the current bound; noise, scale and lag of a
-    measured velocity only as far as that bound does not cover them.
+    A zero, its drift, and the noise of an estimated velocity are added to the current bound.  The noise, scale and lag
+    of a measured observation are added only as far as that bound does not cover them.
     ``shield_widths`` (p,): half-widths to cover.
     """
     errors = {}
@@ -71,19 +71,19 @@ def sensor_errors(
 
 
 def _noise_gain(observation: Observation, period_s: float) -> float:
-    """Standard deviation of an estimated velocity per standard deviation (white) of its sensor, 1/s."""
+    """Return the standard deviation of an estimated velocity per standard deviation (white) of its sensor, 1/s."""
     pole = math.exp(-2.0 * math.pi * observation.cutoff_hz * period_s) if observation.cutoff_hz > 0 else 0.0
     return (1.0 - pole) / period_s * math.sqrt(2.0 / (1.0 + pole))
 
 
 def _significant_magnitude(identification: Identification, shield_widths: Array, unknown: int) -> float:
-    """Upper bound of a coordinate's magnitude if it differs significantly from 0, otherwise 0."""
+    """Return an upper bound on a coordinate's magnitude if it differs significantly from 0, otherwise 0."""
     size, width = abs(float(identification.fit.coordinates[unknown])), float(shield_widths[unknown])
     return size + width if size > width else 0.0
 
 
 def _zero_error(identification: Identification, shield_widths: Array, unknown: int | None) -> float:
-    """Upper bound of a sensor's zero, if significant, plus its drift, if significant."""
+    """Return an upper bound on a sensor's zero, if significant, plus its drift, if significant."""
     if unknown is None:
         return 0.0
     is_offset = abs(float(identification.fit.coordinates[unknown])) > identification.half_widths[unknown]
@@ -97,8 +97,8 @@ def _zero_error(identification: Identification, shield_widths: Array, unknown: i
 def _max_acceleration(
     identification: Identification, shield_widths: Array, plant: Plant, rig: Rig, max_speed: float
 ) -> float:
-    """Largest acceleration of the identified plant at velocities up to ``max_speed``, with every parameter at its worst
-    end."""
+    """Return the largest acceleration of the identified plant at ``max_speed`` in either direction, with every
+    parameter at its worst end."""
     ranges = {o.sensor or o.name: (o.low, o.high) for o in rig.observations if o.derivative_of is None}
     rng = np.random.default_rng(0)
     states = [rng.uniform(*ranges.get(name, (0.0, 0.0)), _N_SAMPLES) for name in plant.state_names[:-1]]

@@ -31,13 +31,13 @@ class Change(NamedTuple):
 
 
 class Sharpened(NamedTuple):
-    """Both estimates combined."""
+    """Combination of two estimates of a plant's parameters."""
 
     identification: Identification
     p_value: float
     """Probability that two estimates of the same plant differ at least as much (chi-squared test)."""
     changes: tuple[Change, ...]
-    """The compared parameters."""
+    """Changes of the compared parameters."""
 
     @property
     def has_departed(self) -> bool:
@@ -57,9 +57,9 @@ class _Prior(NamedTuple):
 def sharpen(earlier_result: Result, identification: Identification, plant: Plant) -> Sharpened:
     """Combine two independent estimates of a plant's parameters by their covariances (normal distributions).
 
-    ``plant`` is the initial guess of ``identification``.  Zeros, scales and lags of sensors are those of
-    ``identification`` alone: they drift.  The estimates are compared in the plant's own parameters, without dry
-    friction, dead band and delay, which are bounded by 0.
+    ``plant`` is the initial guess of ``identification``.  Zeros, scales and lags of sensors are taken from
+    ``identification`` alone, because they drift.  The estimates are compared in the plant's own parameters, without dry
+    friction, dead band and delay, which cannot be negative.
     """
     prior = _common_parameters(earlier_result, identification, {*plant.identifiable, *IMPERFECTIONS})
     compared_positions = [
@@ -107,7 +107,7 @@ def _common_parameters(earlier_result: Result, identification: Identification, n
 
 
 def _combine(prior: _Prior, identification: Identification) -> Identification:
-    """``identification`` with the product of both normal distributions as its joint distribution."""
+    """Return ``identification`` with the product of both normal distributions as its joint distribution."""
     is_free = identification.is_free.copy()
     is_free[prior.indices] = True
     used_indices = np.flatnonzero(is_free)

@@ -14,7 +14,7 @@ from onrig.sim.twin.options import sensor_half_range
 
 GAIN_TOLERANCE: Final = 0.05
 LAG_TOLERANCE: Final = 0.5
-"""Maximum lag in periods; a velocity from differences over one period lags by half of it."""
+"""Maximum lag in periods; a velocity computed from differences over one period lags by half a period."""
 ZERO_TOLERANCE: Final = 0.02
 """Maximum zero, as a share of the half-range of the velocity's observation."""
 STEP_TOLERANCE: Final = 0.02
@@ -42,13 +42,14 @@ def signal_problems(rig: Rig, recording: Sequence[Stretch], pairs: Sequence[Pair
 
 
 def significant_problems(rig: Rig, recording: Sequence[Stretch], pairs: Sequence[Pair]) -> list[str]:
-    """Velocities that are significantly different from the rates of their positions, even in a short, gentle
+    """List velocities that differ significantly from the rates of their positions, even in a short, gentle
     recording."""
     return [line for pair in pairs for line in _pair_problems(rig, recording[0].period_s, pair)]
 
 
 def reading_steps(rig: Rig, recording: Sequence[Stretch]) -> list[float]:
-    """Smallest step between readings of each sensor (SI units): one count if it is correct; 0 if it is constant."""
+    """Return the smallest step between each sensor's readings (SI units): one count if the sensor is correct, 0 if it
+    is constant."""
     steps = []
     for i, sensor in enumerate(rig.sensors):
         counts = np.unique(np.round(np.concatenate([s.readings[:, i] for s in recording]) / sensor.resolution))
@@ -69,7 +70,7 @@ def _reading_problems(rig: Rig, recording: Sequence[Stretch], reported_sensors: 
 
 
 def _undetermined_aspects(rig: Rig, recording: Sequence[Stretch], pair: Pair) -> Iterator[str]:
-    """Aspects that the signals do not determine."""
+    """Yield the aspects of a pair that the signals do not determine."""
     sensor_names = f"{rig.sensors[pair.velocity].name} and {rig.sensors[pair.position].name}"
     advice = "excite the plant longer or more strongly, clear of walls"
     if pair.overall is None:
@@ -83,7 +84,7 @@ def _undetermined_aspects(rig: Rig, recording: Sequence[Stretch], pair: Pair) ->
 
 
 def _pair_problems(rig: Rig, period_s: float, pair: Pair) -> Iterator[str]:
-    """Significant disagreements of one pair: in scale or, if that is correct, in lag and zero."""
+    """Yield the significant disagreements of one pair: in scale or, if that is correct, in lag and zero."""
     position, velocity, overall = rig.sensors[pair.position], rig.sensors[pair.velocity], pair.overall
     sensor_names = f"{velocity.name} and {position.name}"
     if pair.stuck is not None:
@@ -150,7 +151,7 @@ def _wrong_scale(position: str, velocity: str, rate: Interval) -> str:
 
 
 def _changed_part(pair: Pair) -> tuple[int, Interval] | None:
-    """Return the first quarter whose rate differs significantly from that of earlier ones, and that rate."""
+    """Return the first quarter whose rate lies significantly outside the tolerance, and that rate."""
     usual_part = next((part for part in pair.parts if part is not None and _matches_rate(part.rate)), pair.overall)
     sign = 1.0 if usual_part is None or usual_part.rate.value > 0 else -1.0
     for k, part in enumerate(pair.parts, 1):

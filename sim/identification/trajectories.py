@@ -17,7 +17,7 @@ _STEP_TOLERANCE: Final = 0.05
 
 
 class Pieces(NamedTuple):
-    """Commands that reach the plant in each period: three in succession."""
+    """Commands that reach the plant in each period, up to three in succession."""
 
     durations_s: tuple[Array, Array, Array]
     """(V, W, L) each."""
@@ -26,11 +26,11 @@ class Pieces(NamedTuple):
 
 
 def delayed_commands(windows: Windows, delay_s: Array) -> Pieces:
-    """Commands of the windows as they reach the plant after each delay (V,).
+    """Return the windows' commands as they reach the plant after each delay (V,).
 
     With a delay of q T + f, period k contains the last f seconds of period k - q - 1, then the first T - f of k - q.
-    Equal consecutive commands are merged: the points at which the integration is split affect how dry friction stops
-    the plant, so a delay would otherwise have an effect even without commands.
+    Equal consecutive commands are merged, because the points at which the integration is split affect how dry friction
+    stops the plant: a delay would otherwise have an effect even under a constant command.
     """
     period_s = windows.period_s
     late_periods = np.minimum(np.floor(delay_s / period_s), HISTORY - 1).astype(int)
@@ -52,9 +52,9 @@ def delayed_commands(windows: Windows, delay_s: Array) -> Pieces:
 
 
 def simulate(plant: Plant, starts: Array, windows: Windows, delay_s: Array, substeps: int) -> Array:
-    """States (V, W, L + 1, n) from starts (V, W, n), for a plant whose parameters are numbers or arrays (V, 1).
+    """Return states (V, W, L + 1, n) from starts (V, W, n), for a plant whose parameters are numbers or arrays (V, 1).
 
-    ``substeps`` per period as in the twin; each part of a period gets its share, rounded up.
+    ``substeps``: integration steps per period, as in the twin; each part of a period gets its share, rounded up.
     """
     pieces = delayed_commands(windows, delay_s)
     steps = [_steps(substeps * float(np.max(d)) / windows.period_s) for d in pieces.durations_s]
@@ -77,7 +77,7 @@ def simulate(plant: Plant, starts: Array, windows: Windows, delay_s: Array, subs
 
 
 def _initial_backlash(plant: Plant, windows: Windows) -> tuple[Array, ...]:
-    """Backlash output before each window (W,), from the commands before it; empty without backlash."""
+    """Return the backlash output before each window (W,), from the commands before it; empty without backlash."""
     width = plant.backlash
     if width is msgspec.UNSET:
         return ()
@@ -88,5 +88,5 @@ def _initial_backlash(plant: Plant, windows: Windows) -> tuple[Array, ...]:
 
 
 def _steps(steps: float) -> int:
-    """Integration steps for a part of a period, rounded up with a tolerance."""
+    """Return the integration steps for a part of a period, rounded up with a tolerance."""
     return 0 if steps <= 0.0 else max(1, math.ceil(steps - _STEP_TOLERANCE))

@@ -20,7 +20,7 @@ from onrig.sim.plants.integrate import Array
 _ROUNDING_VARIANCE: Final = 1.0 / 12.0
 """Variance of a rounding error, in counts squared."""
 _MIN_SEPARATION: Final = 0.25
-"""Share of a count's rounding error below which noise cannot be distinguished from it."""
+"""Variance of the noise, as a share of the rounding variance, below which the two cannot be distinguished."""
 
 _MIN_DEGREES_OF_FREEDOM: Final = 4.0
 _UPPER_QUANTILE: Final = 0.975
@@ -46,7 +46,7 @@ class JointDistribution(NamedTuple):
 
 
 def noise_of(fit: Fit, resolutions: Array) -> Noise:
-    """Noise from the residuals, corrected for the degrees of freedom of initial states and parameters."""
+    """Estimate the noise from the residuals, corrected for the degrees of freedom of initial states and parameters."""
     degrees_of_freedom = np.sum(1.0 - fit.leverage, axis=(0, 1))
     window_sums = np.sum(fit.residuals**2, axis=1)
     parameter_fraction = fit.jacobian.shape[2] / max(fit.leverage[..., 0].size * fit.leverage.shape[2], 1)
@@ -61,7 +61,7 @@ def noise_of(fit: Fit, resolutions: Array) -> Noise:
 
 
 def joint_of(fit: Fit, is_free: NDArray[np.bool_]) -> JointDistribution:
-    """Joint distribution of the free coordinates; raises LinAlgError if the problem is singular."""
+    """Return the joint distribution of the free coordinates.  Raises LinAlgError if the problem is singular."""
     jacobian = fit.jacobian[:, :, is_free]
     information = np.swapaxes(jacobian, 1, 2) @ jacobian
     white_covariance = np.linalg.inv(np.sum(information, axis=0))
@@ -69,7 +69,7 @@ def joint_of(fit: Fit, is_free: NDArray[np.bool_]) -> JointDistribution:
     corrected_scores = np.linalg.solve(
         np.eye(len(white_covariance)) - information @ white_covariance, scores[..., None]
     )[..., 0]
-    changes = corrected_scores @ white_covariance  # (W, p): change of the estimate without each window
+    changes = corrected_scores @ white_covariance  # (W, p): change of the estimate if a window is omitted
     window_shares = np.einsum("pi,wij,pj->wp", white_covariance, information, white_covariance) / np.diag(
         white_covariance
     )
@@ -84,5 +84,5 @@ def joint_of(fit: Fit, is_free: NDArray[np.bool_]) -> JointDistribution:
 
 
 def half_widths(joint: JointDistribution, level: float = 0.95) -> Array:
-    """Half-width of each coordinate's interval (p,)."""
+    """Return the half-width of each coordinate's interval (p,)."""
     return np.asarray(ndtri(0.5 + 0.5 * level) * np.sqrt(np.diag(joint.covariance)))

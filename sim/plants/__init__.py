@@ -1,6 +1,6 @@
 """Plants: the physics of the driven systems, written once for a single system and for batches.
 
-In YAML a plant is ``{kind: pendulum, inertia: hardware}``; every parameter has the paper's value by default.
+In YAML a plant is ``{kind: pendulum, inertia: hardware}``; every parameter defaults to the paper's value.
 """
 
 from onrig.sim.plants.magman import Magman

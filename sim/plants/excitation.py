@@ -21,7 +21,7 @@ class Excitation(NamedTuple):
 
 
 def hold_safe(rig: Rig, duration_s: float) -> Excitation:
-    """Hold the safe output."""
+    """Return an excitation that holds the safe output."""
     safe_command = tuple(a.safe for a in rig.actuators)
     return Excitation("rest", duration_s, lambda t, observation: safe_command)
 
@@ -34,7 +34,7 @@ def chirp(
     band_hz: tuple[float, float],
     duration_s: float,
 ) -> Excitation:
-    """Sine of rising frequency on one actuator around its safe output."""
+    """Return a sine of rising frequency on one actuator, around its safe output."""
     safe_command = [a.safe for a in rig.actuators]
     name = rig.actuators[actuator].name
     low, high = (fraction * (limit - safe_command[actuator]) for limit in ranges[name])
@@ -56,7 +56,7 @@ def square_wave(
     period_s: float,
     duration_s: float,
 ) -> Excitation:
-    """Square wave between the ends of an actuator's range; its edges show the delay."""
+    """Return a square wave between the ends of an actuator's range; its edges show the delay."""
     safe_command = [a.safe for a in rig.actuators]
     name = rig.actuators[actuator].name
     ends = [safe_command[actuator] + fraction * (limit - safe_command[actuator]) for limit in ranges[name]]
@@ -69,7 +69,7 @@ def square_wave(
 
 
 def chirps(rig: Rig, ranges: Mapping[str, tuple[float, float]], chirp_s: float, rest_s: float) -> list[Excitation]:
-    """Chirps of each actuator in turn from 0.1 to 4 Hz, gentle ones first, with rests in between."""
+    """Return chirps of each actuator in turn from 0.1 to 4 Hz, gentle ones first, with rests in between."""
     experiment = [hold_safe(rig, 0.5 * rest_s)]
     for fraction in (0.15, 0.5, 1.0):
         for i in range(len(rig.actuators)):

@@ -1,6 +1,6 @@
 """Fourth-order Runge-Kutta with a held action (de Bruin et al. 2018, App. A), for one plant or many at once.
 
-The code is written once for floats and for numpy arrays, using arithmetic and the functions of :class:`Maths`.
+The code is written once for floats and numpy arrays, using only arithmetic and the functions of :class:`Maths`.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ class Dynamics(Protocol):
         """Indices of the states that dry friction brakes."""
 
     def integrate(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...], h: V | float) -> tuple[V, ...]:
-        """State after ``h`` seconds, in one step, without imperfections."""
+        """Return the state after ``h`` seconds, in one step, without imperfections."""
 
     def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
-        """Time derivative of the state."""
+        """Return the time derivative of the state."""
 
     def constrain(self, xp: Maths[V], state: tuple[V, ...]) -> tuple[V, ...]:
         """Wrap angles and apply walls, at a sample."""
 
 
 def rk4(xp: Maths[V], plant: Dynamics, state: tuple[V, ...], action: tuple[V, ...], h: V | float) -> tuple[V, ...]:
-    """One classical Runge-Kutta step of ``h`` seconds, without imperfections."""
+    """Return the state after one classical Runge-Kutta step of ``h`` seconds, without imperfections."""
     half_step = 0.5 * h
     k1 = plant.derivative(xp, state, action)
     k2 = plant.derivative(xp, tuple([x + half_step * k for x, k in zip(state, k1, strict=True)]), action)
@@ -76,7 +76,7 @@ def rk4(xp: Maths[V], plant: Dynamics, state: tuple[V, ...], action: tuple[V, ..
 def advance(
     plant: Dynamics, state: tuple[V, ...], action: tuple[V, ...], dt: V | float, substeps: int = SUBSTEPS
 ) -> tuple[V, ...]:
-    """State after ``dt`` seconds under a held ``action``, without walls or wrapping in between (see :func:`step`).
+    """Return the state after ``dt`` seconds under a held ``action``, without walls or wrapping (see :func:`step`).
 
     Components are floats, or numpy arrays of one common shape for a batch of plants.
     """
@@ -91,7 +91,7 @@ def advance(
 
 
 def effective_action(xp: Maths[V], plant: Dynamics, action: tuple[V, ...]) -> tuple[V, ...]:
-    """Action after the plant's dead band and saturation."""
+    """Return the action after the plant's dead band and saturation."""
     if plant.dead_band is not _OFF:
         action = tuple([_excess(xp, u, plant.dead_band) for u in action])
     if plant.saturation is not _OFF:
@@ -102,7 +102,7 @@ def effective_action(xp: Maths[V], plant: Dynamics, action: tuple[V, ...]) -> tu
 def apply_backlash(
     xp: Maths[V], backlash: V | float, previous_output: tuple[V, ...], action: tuple[V, ...]
 ) -> tuple[V, ...]:
-    """Action after a gear's play of width ``backlash``, whose last output was ``previous_output`` (the play operator).
+    """Return the action after a gear's play of width ``backlash``, given the play's last output (the play operator).
 
     The output follows the action at a distance of half the width, and holds its value while the action crosses the gap.
     """
@@ -118,7 +118,7 @@ def apply_backlash(
 def step(
     plant: Dynamics, state: tuple[V, ...], action: tuple[V, ...], dt: float, substeps: int = SUBSTEPS
 ) -> tuple[V, ...]:
-    """State at the next sample: one period ahead, with walls applied and angles wrapped."""
+    """Return the state at the next sample: one period ahead, with walls applied and angles wrapped."""
     state = advance(plant, state, action, dt, substeps)
     return plant.constrain(maths_for(state[0]), state)
 
@@ -126,8 +126,10 @@ def step(
 def _apply_dry_friction(
     xp: Maths[V], plant: Dynamics, old_state: tuple[V, ...], new_state: tuple[V, ...], reduction: V | float
 ) -> tuple[V, ...]:
-    """State after dry friction has reduced each velocity by ``reduction``; a plant that remains at rest keeps its
-    complete state, so that it does not creep."""
+    """Return the state after dry friction has reduced each velocity by ``reduction``.
+
+    A plant that remains at rest keeps its complete state, so that it does not creep.
+    """
     velocities: list[Any] = list(new_state)
     is_stuck: Any = True
     for index in plant.velocities_at:
@@ -145,5 +147,5 @@ def _clip(xp: Maths[V], value: V, limit: V | float) -> V:
 
 
 def _excess(xp: Maths[V], value: V, threshold: V | float) -> V:
-    """Excess of a value over a threshold in either direction; 0 within."""
+    """Return the excess of a value beyond a threshold in either direction; 0 within it."""
     return xp.where(value > threshold, value - threshold, xp.where(value < -threshold, value + threshold, 0.0))

@@ -30,7 +30,7 @@ _WALL_MARGIN: Final = 0.01
 
 
 class Linear(Plant, frozen=True, tag="linear"):
-    """Matrices and names of states and actions; the rig's sensors and actuators have the same names."""
+    """Matrices and names of states and actions; the rig's sensors and actuators must have the same names."""
 
     states: tuple[str, ...]
     """Names of the states, used by the rig's sensors and the task's start."""
@@ -41,14 +41,14 @@ class Linear(Plant, frozen=True, tag="linear"):
     B: tuple[tuple[Quantity, ...], ...]
     """One row per state: its rate of change per unit of each action."""
     velocities_of: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
-    """Velocity of each position, by state; default: as A implies (a row that is 1 at one state and 0 elsewhere)."""
+    """Velocity state of each position state; default: implied by A (a row that is 1 at one state and 0 elsewhere)."""
     walls: dict[str, tuple[Quantity, Quantity]] | msgspec.UnsetType = msgspec.UNSET
     """Lowest and highest value of a state, at which its velocity also stops."""
     wrap: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     """Angles in rad that wrap from pi to -pi."""
 
     def __post_init__(self) -> None:
-        """Check shapes and names; raises ValueError with field and problem."""
+        """Check shapes and names.  Raises ValueError, which names the field and the problem."""
         for field, columns, of in (("A", self.states, "state"), ("B", self.actions, "action")):
             rows: Sequence[Sequence[Any]] = getattr(self, field)
             if len(rows) != len(self.states):
@@ -89,24 +89,24 @@ class Linear(Plant, frozen=True, tag="linear"):
 
     @property
     def velocities_at(self) -> tuple[int, ...]:
-        """Indices of the positions' velocities; if there are none, that of the last state."""
+        """Indices of the positions' velocities, or of the last state if no position has one."""
         return tuple(sorted(set(self._velocity_of.values()))) or (len(self.states) - 1,)
 
     @property
     def _velocity_of(self) -> dict[int, int]:
-        """Map from the index of each position to that of its velocity."""
+        """Map from the index of each position to the index of its velocity."""
         if self.velocities_of is not msgspec.UNSET:
             return {self.states.index(position): self.states.index(v) for position, v in self.velocities_of.items()}
         return {i: row.index(1.0) for i, row in enumerate(self.A) if self._is_rate(i)}
 
     def _is_rate(self, i: int) -> bool:
-        """Whether the rate of state ``i`` is another state, whatever the plant's parameters."""
+        """Whether the derivative of state ``i`` is itself another state, regardless of the plant's parameters."""
         row = self.A[i]
         is_unit = all(isinstance(a, int | float) for a in row) and sorted(row) == [0.0] * (len(row) - 1) + [1.0]
         return is_unit and row[i] == 0.0 and not any(isinstance(b, np.ndarray) or b for b in self.B[i])
 
     def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
-        """A x + B u; zero entries are skipped."""
+        """Return A x + B u, skipping zero entries."""
         rates: tuple[V, ...] = self._rates(state, action)
         return rates
 
@@ -124,7 +124,7 @@ class Linear(Plant, frozen=True, tag="linear"):
         return total
 
     def constrain(self, xp: Maths[V], state: tuple[V, ...]) -> tuple[V, ...]:
-        """Wrap angles; at a wall hold a position, and stop a velocity that points into it."""
+        """Wrap angles; at a wall, hold the position and stop a velocity that points into the wall."""
         constrained_state = list(state)
         for name in self.wrap or ():
             index = self.states.index(name)
@@ -152,7 +152,7 @@ class Linear(Plant, frozen=True, tag="linear"):
 
     @property
     def _entries(self) -> dict[str, tuple[str, int, int]]:
-        """Matrix, row and column of every physical entry, by name: those that are neither 0 nor in a position's row."""
+        """Matrix, row and column, by name, of each physical entry: one that is neither 0 nor in a position's row."""
         entries = {}
         for i, row in enumerate(self.states):
             if not self._is_rate(i):
@@ -165,7 +165,7 @@ class Linear(Plant, frozen=True, tag="linear"):
         return entries
 
     def parameters(self) -> list[Parameter]:
-        """Imperfections, and the magnitudes of the nonzero entries of A and B; their signs remain as configured."""
+        """List imperfections, and the magnitudes of nonzero entries of A and B, whose signs remain as configured."""
         sizes = [
             Parameter(name, f"1/s of {self.states[i]}", _MIN_ENTRY, LARGEST, abs(self.number(name)))
             for name, (_, i, _) in self._entries.items()
@@ -178,14 +178,14 @@ class Linear(Plant, frozen=True, tag="linear"):
         return {name: abs(self.number(name)) for name in self._entries}
 
     def number(self, name: str) -> Any:
-        """An imperfection, or an entry of A or B by its name, ``A_velocity_angle``."""
+        """Return an imperfection, or an entry of A or B by its name, such as ``A_velocity_angle``."""
         if name not in self._entries:
             return super().number(name)
         matrix, i, j = self._entries[name]
         return getattr(self, matrix)[i][j]
 
     def varied(self, values: Mapping[str, float | Array]) -> Self:
-        """Copy with other imperfections and entry magnitudes; raises the errors of ``Plant.varied``."""
+        """Return a copy with different imperfections and entry magnitudes.  Raises the errors of ``Plant.varied``."""
         entries = self._entries
         matrices = {matrix: [list(row) for row in getattr(self, matrix)] for matrix in ("A", "B")}
         for name, (matrix, i, j) in entries.items():

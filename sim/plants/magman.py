@@ -26,15 +26,15 @@ _OUT_OF_REACH_M: Final = 1e3
 
 
 class Magman(Plant, frozen=True, tag="magman"):
-    """Parameters in SI units, by default those of the paper.
+    """Magnetic manipulator, with parameters in SI units, by default the paper's.
 
-    State (position in m, velocity in m/s), action (squared current in A^2 of each coil).
+    The state is (position in m, velocity in m/s), the action the squared current of each coil in A^2.
     """
 
     mass: Annotated[Positive, unit("kg")] = 3.2e-2
-    """m."""
+    """Mass m of the ball."""
     friction: Annotated[NotNegative, unit("N s/m")] = 1.613e-2
-    """b."""
+    """Coefficient b of viscous friction."""
     c1: Annotated[Quantity, unit("N m^5/A^2")] = 5.52e-10
     """Strength of a coil."""
     c2: Annotated[Positive, unit("m^2")] = 1.75e-4
@@ -51,7 +51,7 @@ class Magman(Plant, frozen=True, tag="magman"):
     wall_speed: Annotated[NotNegative, unit("m/s")] = 0.01
     """Rebound speed at a wall."""
     magnets: tuple[Quantity, ...] | msgspec.UnsetType = msgspec.UNSET
-    """Centre of each coil (m), for other than four equidistant coils; overrides ``first_magnet`` and
+    """Centre of each coil (m), if they are not four equidistant ones; overrides ``first_magnet`` and
     ``magnet_spacing``."""
 
     state_names: ClassVar[tuple[str, ...]] = ("position", "velocity")
@@ -70,7 +70,7 @@ class Magman(Plant, frozen=True, tag="magman"):
         return tuple([first + j * spacing for j in range(4)])
 
     def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
-        """Time derivative of (position, velocity) under squared currents."""
+        """Return the time derivative of (position, velocity) under squared currents."""
         position, velocity = state
         c2, magnets = self.c2, self.magnets or None
         force = -self.friction * velocity
@@ -83,7 +83,7 @@ class Magman(Plant, frozen=True, tag="magman"):
         return (velocity, force / self.mass)
 
     def constrain(self, xp: Maths[V], state: tuple[V, ...]) -> tuple[V, ...]:
-        """Return a ball beyond a wall to the wall, rebounding slowly, at a sample."""
+        """Put a ball that is beyond a wall back at the wall, rebounding slowly, at a sample."""
         position, velocity = state
         is_below, is_above = position < self.wall_low, position > self.wall_high
         return (
@@ -102,12 +102,13 @@ class Magman(Plant, frozen=True, tag="magman"):
         return {"pull_m6_per_a2_s2": self.c1 / self.mass, "friction_per_s": self.friction / self.mass}
 
     def with_lumped(self, values: Mapping[str, float | Array]) -> Self:
-        """Copy with another c1 and friction, and the same mass."""
+        """Return a copy with a different c1 and friction, but the same mass."""
         pull, friction = (values[name] for name in self.lumped)
         return self.varied({"c1": pull * self.mass, "friction": friction * self.mass})
 
     def excitations(self, rig: Rig, ranges: Ranges) -> list[Excitation]:
-        """Neighbouring coils in turn, from one end to the other and back, weakly and strongly."""
+        """Return excitations that drive neighbouring coils in turn, from one end to the other and back, weakly and
+        strongly."""
         if "position" not in [o.name for o in rig.observations] or len(rig.actuators) != self.n_actions:
             return super().excitations(rig, ranges)
         excitations_of_coils = [hold_safe(rig, 1.0)]
@@ -124,7 +125,7 @@ class Magman(Plant, frozen=True, tag="magman"):
 
     @classmethod
     def of_box(cls, box: PlantBox, rig: Rig) -> Self:
-        """A ball of unit mass with the nominal parameters of a box, its magnets and the rig's track."""
+        """Return a ball of unit mass with a box's nominal parameters and magnets, on the rig's track."""
         box = narrow_box(box, MagmanBox)
         track = next(o for o in rig.observations if o.name == box.position)
         magnets = tuple([box.magnets.get(a.name, _OUT_OF_REACH_M) for a in rig.actuators])
@@ -132,7 +133,7 @@ class Magman(Plant, frozen=True, tag="magman"):
         return plant.with_lumped(box.nominal)
 
     def box_deviations(self, box: PlantBox, rig: Rig) -> Iterator[str]:
-        """Width of the fields and positions of the coils."""
+        """Describe deviations in the width of the fields and the positions of the coils."""
         if not isinstance(box, MagmanBox):
             return
         low, high = box.c2_bounds
@@ -152,7 +153,7 @@ class Magman(Plant, frozen=True, tag="magman"):
 
     @classmethod
     def adversaries(cls, box: PlantBox, rig: Rig, ranges: Ranges) -> Adversaries:
-        """Every coil ahead of the motion; a servo to a position between two magnets."""
+        """Return two policies: every coil ahead of the motion, and a servo to a position between two magnets."""
         box = narrow_box(box, MagmanBox)
         names = [o.name for o in rig.observations]
         position, velocity = names.index(box.position), names.index(box.velocity)
@@ -174,14 +175,14 @@ class Magman(Plant, frozen=True, tag="magman"):
     def safe_states(
         cls, box: PlantBox, context: PredictionContext, n: int, rng: np.random.Generator
     ) -> tuple[Array, Array, Array]:
-        """Any position on the track, at the velocities of the envelope."""
+        """Draw positions on the track, with the velocities of the envelope."""
         track = next(o for o in context.rig.observations if o.name == box.place)
         envelope = context.envelope[box.velocity]
         return rng.uniform(track.low, track.high, n), np.full(n, envelope.low), np.full(n, envelope.high)
 
     @classmethod
     def safe_set(cls, box: PlantBox, context: PredictionContext) -> SafeSet:
-        """Curves, along the track, of the highest speeds at which some commands can pass."""
+        """Return curves, along the track, of the highest speeds at which the shield passes some commands."""
         box, rig = narrow_box(box, MagmanBox), context.rig
         prediction, envelope = box.prediction(context), context.envelope[box.velocity]
         names = [o.name for o in rig.observations]
@@ -189,7 +190,7 @@ class Magman(Plant, frozen=True, tag="magman"):
         position = np.linspace(track.low, track.high, _POINTS)
 
         def max_speeds(command: Sequence[float]) -> Array:
-            """Highest speed at each position at which a command can pass."""
+            """Return, for each position, the highest speed at which the shield passes a command."""
             speeds = []
             for x in position.tolist():
                 low, high = 0.0, envelope.high
@@ -229,7 +230,7 @@ class Magman(Plant, frozen=True, tag="magman"):
 def _alternate_coils(
     pair: tuple[int, int], fraction: float, max_command: Command, centres: tuple[float, ...], position: int
 ) -> CommandLaw:
-    """Energise two coils alternately; a ball beyond their reach is first pulled back."""
+    """Return a law that energises two coils alternately, and first pulls back a ball beyond the reach of all coils."""
     ends = centres.index(min(centres)), centres.index(max(centres))
     low, high = centres[ends[0]] - _REACH_M, centres[ends[1]] + _REACH_M
 

@@ -1,8 +1,8 @@
 """A plant that MuJoCo simulates from its model file, ``{kind: mujoco, model: cart.xml}`` (extra ``envs``).
 
 States are the positions of the model's hinges and slides, then their velocities.  Each call sets the complete state and
-clears the solver's warm start, so a step depends on state and action alone: one model in a process serves the twin and
-any number of trials, which it steps in turn, each bit-identical to the same trial alone.
+clears the solver's warm start, so a step depends on state and action alone.  One model per process can therefore serve
+the twin and any number of trials, which it steps in turn: each trial is bit-identical to the same trial run alone.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _VELOCITY_SUFFIX: Final = "_velocity"
 
 
 class Mujoco(Plant, frozen=True, tag="mujoco"):
-    """A model file with the names that the rig has for its joints and actuators, and factors on its physics."""
+    """A model file, the rig's names for its joints and actuators, and factors on its physics."""
 
     model: str
     """Path of the MJCF or URDF file, next to the configuration."""
     sha256: str = ""
     """Digest of the model file; set when a configuration is read."""
     names: dict[str, str] = msgspec.field(default_factory=dict)
-    """Name in the model to name in the rig: of a joint (its position), JOINT_velocity, a jointpos or jointvel sensor
-    (which names its joint) or an actuator."""
+    """Name in the rig for each name in the model: of a joint (its position), JOINT_velocity, a jointpos or jointvel
+    sensor (which names its joint) or an actuator."""
     actions: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
-    """The rig's actuators in its order, if different from the model's; actuators that only the model has get 0."""
+    """The rig's actuators in its order, if that differs from the model's; actuators that only the model has get 0."""
     wrap: tuple[str, ...] = ()
     """States that are angles in rad and wrap from pi to -pi."""
     mass: Annotated[Positive, unit("times the model's value")] = 1.0
@@ -61,7 +61,7 @@ class Mujoco(Plant, frozen=True, tag="mujoco"):
     file_field: ClassVar[str] = "model"
 
     def __post_init__(self) -> None:
-        """Check the model and the names; raises ValueError with the offending name."""
+        """Check the model and the names.  Raises ValueError, which states the offending name."""
         solver = self._solver
         known_names = (*solver.states, *solver.sensors, *solver.actuators)
         for name in self.names:
@@ -91,7 +91,7 @@ class Mujoco(Plant, frozen=True, tag="mujoco"):
 
     @property
     def velocities_at(self) -> tuple[int, ...]:
-        """All velocities."""
+        """Indices of all velocities."""
         joints = len(self._solver.states) // 2
         return tuple(range(joints, 2 * joints))
 
@@ -120,12 +120,12 @@ class Mujoco(Plant, frozen=True, tag="mujoco"):
         return {names[at]: (low, high) for at, low, high in (*self._solver.limits, *self._solver.controls)}
 
     def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
-        """Velocities and accelerations."""
+        """Return velocities and accelerations."""
         rates: tuple[V, ...] = self._for_each_plant(self._solver.rates, state, action, 0.0)
         return rates
 
     def integrate(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...], h: V | float) -> tuple[V, ...]:
-        """State after ``h`` seconds, in equal steps of the model's solver, none longer than the model's timestep."""
+        """Return the state after ``h`` seconds, in equal solver steps, none longer than the model's timestep."""
         next_state: tuple[V, ...] = self._for_each_plant(self._solver.advance, state, action, h)
         return next_state
 
@@ -148,11 +148,11 @@ class Mujoco(Plant, frozen=True, tag="mujoco"):
         return result
 
     def released(self, friction_share: float | Array = 1.0) -> Self:
-        """The model with actuators of gain 0."""
+        """Return the model with actuators of gain 0 and this share of its damping."""
         return self.varied({"gain": 0.0, "damping": self.damping * friction_share})
 
     def sketch(self, rig: Rig) -> Sketch | None:
-        """The model's geoms as seen along its hinges, if these are parallel."""
+        """Return a drawing of the model's geoms as seen along its hinges, if these are parallel."""
         from onrig.sim.plants.mujoco_sketch import sketch_of
 
         solver = self._solver
@@ -185,14 +185,14 @@ class Mujoco(Plant, frozen=True, tag="mujoco"):
 
 
 class _Solver:
-    """A compiled model and its data; raises ValueError for features that a rig's frames cannot represent."""
+    """A compiled model and its data.  Raises ValueError for features that a rig's frames cannot represent."""
 
     def __init__(self, path: str) -> None:
         try:
             import mujoco
         except ImportError:
             raise ValueError(f"the plant 'mujoco' {_MISSING_PACKAGE}") from None
-        mujoco.set_mju_user_warning(lambda message: None)  # otherwise it writes a log file to the working directory
+        mujoco.set_mju_user_warning(lambda message: None)  # otherwise MuJoCo logs to a file in the working directory
         self._mujoco: Any = mujoco
         try:
             self.model: Any = mujoco.MjModel.from_xml_path(path)
@@ -200,7 +200,7 @@ class _Solver:
             raise ValueError(f"model: {' '.join(str(error).split())}") from None
         if problem := next(self._problems(), None):
             raise ValueError(f"model: {problem}")
-        # A divergence must be visible: no automatic reset.
+        # Without the automatic reset, a divergence remains visible.
         self.model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
         self._data: Any = mujoco.MjData(self.model)
         self._timestep_s = float(self.model.opt.timestep)
@@ -213,7 +213,7 @@ class _Solver:
         names = [joint.name for joint in joints]
         self.states: Final = (*names, *(name + _VELOCITY_SUFFIX for name in names))
         self.sensors: Final = dict(self._sensors(names))
-        """State of each sensor of a position or velocity, by its name."""
+        """State that each position or velocity sensor measures, by the sensor's name."""
         self.actuators: Final = tuple(self.model.actuator(i).name for i in range(self.model.nu))
         self.limits: Final[list[tuple[int, float, float]]] = [
             (i, float(joint.range[0]), float(joint.range[1])) for i, joint in enumerate(joints) if joint.limited[0]
@@ -241,7 +241,7 @@ class _Solver:
         self._factors: tuple[float, ...] = (1.0, 1.0, 1.0, 1.0)
 
     def _problems(self) -> Iterator[str]:
-        """List features that a rig's frames cannot represent, by name."""
+        """Yield the features that a rig's frames cannot represent, by name."""
         m, kinds = self.model, self._mujoco.mjtJoint
         for i in range(m.njnt):
             joint = m.joint(i)
@@ -263,7 +263,7 @@ class _Solver:
             yield "mocap bodies, flexible bodies and plugins have states that no sensor shows"
 
     def _actuator_units(self, is_slide: list[bool]) -> Iterator[str]:
-        """Unit of each actuator: N or N m if it is the joint's force or torque, else 1."""
+        """Yield the unit of each actuator: N or N m if it is the joint's force or torque, else 1."""
         m = self.model
         for i in range(m.nu):
             actuator = m.actuator(i)
@@ -296,7 +296,8 @@ class _Solver:
         self._mujoco.mj_setConst(self.model, self._data)
 
     def _inputs(self, states: Array, actions: Array, actuator_indices: list[int]) -> Array:
-        """Inputs of a step in the solver's order: time, positions, velocities, warm start, controls; a row each."""
+        """Return one row of step inputs per plant, in the solver's order: time, positions, velocities, warm start,
+        controls."""
         rows = np.zeros((len(states), 1 + states.shape[1] + self.model.nv + self.model.nu))
         rows[:, 1 : 1 + states.shape[1]] = states
         rows[:, [i - self.model.nu for i in actuator_indices]] = actions
@@ -310,7 +311,7 @@ class _Solver:
         h_s: list[float],
         factors: list[tuple[float, ...]],
     ) -> Array:
-        """Velocities and accelerations (N, 2 n)."""
+        """Return velocities and accelerations (N, 2 n)."""
         mujoco, m, d = self._mujoco, self.model, self._data
         found = np.empty(states.shape)
         for k, row in enumerate(self._inputs(states, actions, actuator_indices)):
@@ -328,7 +329,7 @@ class _Solver:
         h_s: list[float],
         factors: list[tuple[float, ...]],
     ) -> Array:
-        """States (N, 2 n) after ``h_s`` seconds each; NaN if the solver diverges."""
+        """Return the states (N, 2 n) after ``h_s`` seconds each; NaN if the solver diverges."""
         m, d = self.model, self._data
         set_state, step, get_state = self._mujoco.mj_setState, self._mujoco.mj_step, self._mujoco.mj_getState
         inputs = self._inputs(states, actions, actuator_indices)
@@ -349,7 +350,7 @@ class _Solver:
 
 @lru_cache(maxsize=8)
 def _solver(path: str, sha256: str) -> _Solver:
-    """The process's instance of a model; raises ValueError for a missing, invalid or changed file."""
+    """Return the process's instance of a model.  Raises ValueError for a missing, invalid or changed file."""
     try:
         digest = hashlib.sha256(read_file(Path(path), _MAX_BYTES)).hexdigest()
     except OSError as error:

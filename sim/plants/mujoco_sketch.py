@@ -18,9 +18,10 @@ _ELLIPSE_CORNERS: Final = 24
 
 
 def sketch_of(model: Any, observation_names: Mapping[str, str]) -> Sketch | None:
-    """Shapes of a model in its initial pose with the motions of its joints; None unless these are in one plane.
+    """Return the shapes of a model in its initial pose with the motions of its joints.
 
-    ``observation_names``: observation of each joint's position, by the joint's name; joints without one are fixed.
+    Return None if the hinges are not parallel or nothing moves.  ``observation_names``: observation of each joint's
+    position, by the joint's name; joints without one are fixed.
     """
     import mujoco
 
@@ -54,7 +55,7 @@ def sketch_of(model: Any, observation_names: Mapping[str, str]) -> Sketch | None
 
 
 def _mark_tip(shapes: list[dict[str, Any]]) -> None:
-    """Accent the end of the last link, with a trail."""
+    """Accent the tip of the last link and give it a trail."""
     links = [s for s in shapes if s["form"] == "circle" and s["motions"] and "about" in s["motions"][0]]
     last_links = [s for s in links if s["motions"] is links[-1]["motions"]]
     if last_links:
@@ -64,7 +65,7 @@ def _mark_tip(shapes: list[dict[str, Any]]) -> None:
 
 
 def _view(normal: Array) -> tuple[Array, Array]:
-    """Directions to the right and upwards, as seen along a normal: z is up unless that is the normal."""
+    """Return the directions to the right and upwards, as seen along a normal: z is up unless it is the normal."""
     up = np.array([0.0, 0.0, 1.0]) if abs(normal[2]) < 0.9 else np.array([0.0, 1.0, 0.0])
     up = up - np.dot(up, normal) * normal
     up /= np.linalg.norm(up)
@@ -82,7 +83,7 @@ def _motion(
     normal: Array,
     turn_sign: float,
 ) -> dict[str, object]:
-    """Motion of a joint, as a function of its position."""
+    """Return the motion of a joint as a function of its position."""
     import mujoco
 
     observation_name = observation_names[model.joint(joint).name]
@@ -93,7 +94,7 @@ def _motion(
 
 
 def _geom_outlines(model: Any, data: Any, geom: int, plane: Array) -> Iterator[dict[str, object]]:
-    """Outlines of a geom in the plane; none for kinds without a simple one."""
+    """Yield the outlines of a geom in the plane; none for kinds of geom without a simple outline."""
     import mujoco
 
     kinds = mujoco.mjtGeom
@@ -132,7 +133,7 @@ def _geom_outlines(model: Any, data: Any, geom: int, plane: Array) -> Iterator[d
 
 
 def _hull(points: Array) -> list[list[float]]:
-    """Corners of the convex hull of points (n, 2), in order."""
+    """Return the corners of the convex hull of points (n, 2), in order."""
     sorted_points = sorted({(round(float(x), 9), round(float(y), 9)) for x, y in points})
 
     def half_hull(sequence: list[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -19,27 +19,27 @@ from onrig.sim.plants.integrate import Array, Maths, V, step
 from onrig.sim.plants.plant import Adversaries, Command, Curve, Plant, SafeSet, Stroke, narrow_box, unit, wrapped
 
 INERTIA: Final = {"paper": 9.41e-4, "hardware": 1.91e-4}
-"""kg m^2.  The paper prints 9.41e-4; its authors' code and three public files of the same device use 1.91e-4, which
-fits a point mass of M l^2 = 9.7e-5 far better.  Both presets are included; the paper's is the default."""
+"""Presets in kg m^2.  The paper prints 9.41e-4; its authors' code and three public files of the same device use
+1.91e-4, which fits a point mass of M l^2 = 9.7e-5 far better.  Both are included; the paper's is the default."""
 
 
 class Pendulum(Plant, frozen=True, tag="pendulum"):
-    """Parameters in SI units, by default those of the paper.  State (angle, velocity), action (motor voltage,)."""
+    """Pendulum, with parameters in SI units, by default the paper's.  State (angle, velocity), action (voltage,)."""
 
     inertia: Annotated[Literal["paper", "hardware"] | Positive, unit("kg m^2")] = "paper"
-    """J, or the name of a preset."""
+    """Moment of inertia J, or the name of a preset."""
     mass: Annotated[Positive, unit("kg")] = 5.5e-2
-    """M."""
+    """Mass M."""
     gravity: Annotated[NotNegative, unit("m/s^2")] = 9.81
-    """g."""
+    """Gravitational acceleration g."""
     length: Annotated[Positive, unit("m")] = 4.2e-2
-    """l, to the centre of mass."""
+    """Distance l to the centre of mass."""
     damping: Annotated[NotNegative, unit("kg m^2/s")] = 3e-6
-    """b."""
+    """Coefficient b of viscous damping."""
     torque_constant: Annotated[NotNegative, unit("N m/A")] = 5.36e-2
-    """K."""
+    """Torque constant K of the motor."""
     resistance: Annotated[Positive, unit("ohm")] = 9.5
-    """R."""
+    """Resistance R of the motor."""
 
     state_names: ClassVar[tuple[str, ...]] = ("angle", "velocity")
 
@@ -53,11 +53,11 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
         return INERTIA[self.inertia] if isinstance(self.inertia, str) else self.inertia
 
     def number(self, name: str) -> Any:
-        """Parameter as a number, including the inertia."""
+        """Return a parameter as a number, even if the inertia is a preset."""
         return self.inertia_kg_m2 if name == "inertia" else getattr(self, name)
 
     def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
-        """Time derivative of (angle in rad, velocity in rad/s) under a motor voltage in V."""
+        """Return the time derivative of (angle in rad, velocity in rad/s) under a motor voltage in V."""
         angle, velocity = state
         K, R, J = self.torque_constant, self.resistance, self.inertia
         if isinstance(J, str):
@@ -71,7 +71,7 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
         return (wrapped(xp, angle), velocity)
 
     def released(self, friction_share: float | Array = 1.0) -> Self:
-        """The mass on its bearings: without current the motor neither drives nor brakes."""
+        """Return the mass on its bearings: without current the motor neither drives nor brakes."""
         zero = np.zeros_like(np.asarray(self.torque_constant, np.float64))
         return self.varied({"torque_constant": zero if zero.ndim else 0.0, "damping": self.damping * friction_share})
 
@@ -86,10 +86,10 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
         }
 
     def with_lumped(self, values: Mapping[str, float | Array]) -> Self:
-        """Copy with another mass, damping, torque constant and resistance, and the same inertia."""
+        """Return a copy with a different mass, damping, torque constant and resistance, but the same inertia."""
         gravity, damping, gain = (np.asarray(values[name], np.float64) for name in self.lumped)
         inertia = self.inertia_kg_m2
-        # Torque constant and resistance together give the gain; a small constant leaves the rest of the damping to b.
+        # Torque constant and resistance together give the gain; a small constant leaves the remaining damping to b.
         torque_constant = np.minimum(self.torque_constant, np.maximum(0.5 * damping / gain, 1e-12))
         values_of_fields = {
             "mass": gravity * inertia / (self.gravity * self.length),
@@ -101,11 +101,11 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
 
     @classmethod
     def of_box(cls, box: PlantBox, rig: Rig) -> Self:
-        """A pendulum of unit inertia, gravity and length with the nominal parameters of a box."""
+        """Return a pendulum of unit inertia, gravity and length with a box's nominal parameters."""
         return cls(inertia=1.0, gravity=1.0, length=1.0).with_lumped(narrow_box(box, PendulumBox).nominal)
 
     def strokes(self, state: tuple[float, ...]) -> tuple[Stroke, ...] | None:
-        """A rod from the middle, and the mass at its end."""
+        """Return a rod from the middle of the image, and the mass at its end."""
         x, y = math.sin(state[0]), -math.cos(state[0])
         rod = Stroke((0.0, 0.0), (0.75 * x, 0.75 * y), 0.12)
         return rod, Stroke((0.6 * x, 0.6 * y), (0.8 * x, 0.8 * y), 0.3)
@@ -118,7 +118,7 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
         return {"kind": "pendulum", "angle": "angle", "velocity": velocity, "actuator": rig.actuators[0].name}
 
     def excitations(self, rig: Rig, ranges: Ranges) -> list[Excitation]:
-        """Chirps around the natural frequency, a square wave, and free swings."""
+        """Return chirps around the natural frequency, a square wave, and free swings."""
         if "velocity" not in [o.name for o in rig.observations]:
             return super().excitations(rig, ranges)
         velocity = [o.name for o in rig.observations].index("velocity")
@@ -139,7 +139,8 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
         return [hold_safe(rig, 2.0), gentle_chirp, medium_chirp, *swings, steps, full_chirp]
 
     def brief_excitations(self, rig: Rig, ranges: Ranges) -> list[Excitation]:
-        """A gentle chirp beyond a large dead band, strong chirps, which determine damping best, and a square wave."""
+        """Return a gentle chirp that exceeds even a large dead band, strong chirps, which determine damping best, and a
+        square wave."""
         gentle_chirp = chirp(rig, ranges, 0, 0.3, self._band_hz(0.5, 2.0), 4.0)
         full_chirp = chirp(rig, ranges, 0, 1.0, self._band_hz(0.2, 3.0), 4.0)
         return [
@@ -152,13 +153,13 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
         ]
 
     def _band_hz(self, low: float, high: float) -> tuple[float, float]:
-        """Band around the natural frequency, from multiples of it."""
+        """Return a band around the natural frequency, given in multiples of it."""
         natural_hz = math.sqrt(self.lumped["gravity_per_s2"]) / (2.0 * math.pi)
         return low * natural_hz, high * natural_hz
 
     @classmethod
     def adversaries(cls, box: PlantBox, rig: Rig, ranges: Ranges) -> Adversaries:
-        """Full voltage along the motion; energy control to the upright."""
+        """Return two policies: full voltage along the motion, and energy control to the upright."""
         box = narrow_box(box, PendulumBox)
         names, (low, high) = [o.name for o in rig.observations], ranges[box.actuator]
         angle, velocity, a = names.index(box.angle), names.index(box.velocity), box.gravity_per_s2
@@ -177,7 +178,7 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
     def safe_states(
         cls, box: PlantBox, context: PredictionContext, n: int, rng: np.random.Generator
     ) -> tuple[Array, Array, Array]:
-        """Any angle, and the velocities of the safe set there."""
+        """Draw angles, with the lowest and highest velocity of the safe set at each."""
         upper, lower = (upper_side(c).safe for c in side_cases(narrow_box(box, PendulumBox), context))
         angle = rng.uniform(-np.pi, np.pi, n)
         cell = ((angle + np.pi) / (2 * np.pi) * N_NODES).astype(int) % N_NODES
@@ -186,13 +187,13 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
 
     @classmethod
     def safe_set(cls, box: PlantBox, context: PredictionContext) -> SafeSet:
-        """Phase plane with safe set, limit curves for some voltages, and a swing-up."""
+        """Return the phase plane with the safe set, limit curves for some voltages, and a swing-up."""
         upper, lower = (upper_side(case) for case in side_cases(narrow_box(box, PendulumBox), context))
         angle = np.linspace(-np.pi, np.pi, N_NODES, endpoint=False)
 
         def mirror(curve: Array) -> Array:
-            """Curve of the lower side at the same angles: at -pi its own value, otherwise that at the opposite
-            angle."""
+            """Return the curve of the lower side at the same angles: its own value at -pi, and otherwise its value at
+            the opposite angle."""
             return -np.roll(curve[::-1], 1)
 
         middle_level = (N_LEVELS - 1) // 2
@@ -213,7 +214,7 @@ class Pendulum(Plant, frozen=True, tag="pendulum"):
 
     @classmethod
     def _swing_up(cls, box: PendulumBox, context: PredictionContext) -> Array:
-        """Path (2, n) of energy control to the upright, without a shield."""
+        """Return the path (2, n) of energy control to the upright, without a shield."""
         plant, a = cls.of_box(box, context.rig), box.gravity_per_s2
         _, max_voltage = context.ranges[box.actuator]
         state: tuple[float, ...] = (0.01, 0.0)

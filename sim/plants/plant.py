@@ -1,9 +1,9 @@
 """Plant interface: dynamics, parameters, and optional data for safety tests and drawings.
 
 A plant is one file of this package: a frozen struct that derives from :class:`Plant`.  Its fields are its parameters,
-in YAML under ``device.twin.plant``; each has a unit and bounds.  A field may hold an array over trials, so
-that one step advances many different plants (:meth:`Plant.varied`).  Only ``state_names``, ``n_actions`` and
-``derivative`` are required; the rest is used by the shield's test campaigns and the plots.
+in YAML under ``device.twin.plant``; each has a unit and bounds.  A field may hold an array over trials, so that one
+step advances many different plants (:meth:`Plant.varied`).  Only ``state_names``, ``n_actions`` and ``derivative`` are
+required; the shield's test campaigns and the plots use the other members.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from onrig.sim.plants.integrate import Array, Maths, V, rk4
 
 Command = tuple[float, ...]
 Law = Callable[[Sequence[float]], Command]
-"""A policy: from a state (n,) in SI units, in the rig's order, to a command (m,)."""
+"""A policy, which maps a state (n,) in SI units, in the rig's order, to a command (m,)."""
 Box = TypeVar("Box")
 
 
 def unit(name: str) -> msgspec.Meta:
-    """Unit annotation of a parameter, next to its bounds."""
+    """Return the annotation that gives a parameter's unit, next to its bounds."""
     return msgspec.Meta(extra={"unit": name})
 
 
@@ -49,7 +49,7 @@ class Adversaries(NamedTuple):
     """Adversarial policies for testing the shield on a plant."""
 
     push: Law
-    """Command that currently adds the most energy."""
+    """Policy that always commands what adds the most energy at the moment."""
     aim: Law
     """Policy for the rig's task that ignores limits."""
 
@@ -78,7 +78,7 @@ class SafeSet(NamedTuple):
 
 
 class Stroke(NamedTuple):
-    """White line with round ends, in the image of a camera; x points right, y up."""
+    """White line with round ends in a camera's image; x points right, y up."""
 
     start: tuple[float, float]
     end: tuple[float, float]
@@ -88,7 +88,7 @@ class Stroke(NamedTuple):
 class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", kw_only=True):
     """Dynamics x' = f(x, u) of states x (the last one a velocity) under a held action u, and their imperfections.
 
-    The imperfections are off by default, at no cost.  An action passes through delay, backlash, dead band and
+    The imperfections are off by default and then cost nothing.  An action passes through delay, backlash, dead band and
     saturation in this order.  Sensor errors belong to the twin (``sensor_zero``, ``sensor_noise``), quantisation of
     sensors and actuators to the rig (``resolution``).
     """
@@ -111,7 +111,7 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     """Whether a step of many plants takes little longer than a step of one."""
     file_field: ClassVar[str] = ""
     """Field with the path of a file, relative to the configuration.  Such a plant also has a field ``sha256``, which is
-    set to the file's digest when a configuration is read; files included by the file are not part of it."""
+    set to the file's digest when a configuration is read; the digest does not cover files that this file includes."""
     template: ClassVar[str] = ""
     """Folder next to the plant's module that ``onrig init`` copies (docs/extending.md); if unset, ``onrig init``
     generates files from names, ``units`` and ``spans``."""
@@ -152,11 +152,11 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
         return tuple(self.state_names[index] for index in self.velocities_at)
 
     def integrate(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...], h: V | float) -> tuple[V, ...]:
-        """State after ``h`` seconds: one Runge-Kutta step, or a step of the plant's own solver."""
+        """Return the state after ``h`` seconds: one Runge-Kutta step, or a step of the plant's own solver."""
         return rk4(xp, self, state, action, h)
 
     def derivative(self, xp: Maths[V], state: tuple[V, ...], action: tuple[V, ...]) -> tuple[V, ...]:
-        """Time derivative of the state."""
+        """Return the time derivative of the state."""
         raise NotImplementedError
 
     def constrain(self, xp: Maths[V], state: tuple[V, ...]) -> tuple[V, ...]:
@@ -168,9 +168,9 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
         return True
 
     def released(self, friction_share: float | Array = 1.0) -> Self:
-        """The plant with disconnected actuators, which ignores actions, and this share of its remaining friction.
+        """Return the plant with its actuators disconnected, and with this share of its remaining friction.
 
-        By default it is the plant under the action 0.
+        Such a plant ignores actions.  By default, return the plant itself, which is then driven with the action 0.
         """
         return self
 
@@ -185,11 +185,11 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
         ]
 
     def number(self, name: str) -> Any:
-        """A parameter's value as a number (or array), with presets resolved."""
+        """Return a parameter's value as a number (or array), with presets resolved."""
         return getattr(self, name)
 
     def varied(self, values: Mapping[str, float | Array]) -> Self:
-        """Copy with other parameters, each a number or an array over trials.
+        """Return a copy with different parameters, each a number or an array over trials.
 
         Raises ValueError if a value is out of bounds and KeyError for an unknown name.
         """
@@ -212,7 +212,7 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
         return {}
 
     def with_lumped(self, values: Mapping[str, float | Array]) -> Self:
-        """Copy with other lumped parameters, each a number or an array over trials."""
+        """Return a copy with different lumped parameters, each a number or an array over trials."""
         raise _missing_family_error(self)
 
     @property
@@ -228,17 +228,20 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
         return {**self.lumped, **{name: self.number(name) for name in fields}}
 
     def with_identifiable(self, values: Mapping[str, float | Array]) -> Self:
-        """Copy with different identifiable parameters and imperfections, each a number or an array over trials."""
+        """Return a copy with different identifiable parameters and imperfections.
+
+        Each value is a number or an array over trials.
+        """
         lumped = {name: values[name] for name in self.lumped}
         other_values = {name: value for name, value in values.items() if name not in lumped}
         return (self.with_lumped(lumped) if lumped else self).varied(other_values)
 
     def excitations(self, rig: Rig, ranges: Ranges) -> list[Excitation]:
-        """Excitations for identification, the gentlest first; by default chirps of each actuator in turn."""
+        """Return excitations for identification, the gentlest first; by default chirps of each actuator in turn."""
         return chirps(rig, ranges, chirp_s=12.0, rest_s=4.0)
 
     def brief_excitations(self, rig: Rig, ranges: Ranges) -> list[Excitation]:
-        """Excitations for an experiment that may end early (`onrig identify --until`), the gentlest first.
+        """Return excitations for an experiment that may end early (`onrig identify --until`), the gentlest first.
 
         By default short chirps, or the plant's own `excitations` if it defines any.
         """
@@ -247,12 +250,12 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
     @classmethod
     def of_box(cls, box: PlantBox, rig: Rig) -> Self:
-        """The nominal plant of a box; raises ValueError if the box belongs to another family."""
+        """Return the nominal plant of a box.  Raises ValueError if the box belongs to a different family."""
         raise _missing_family_error(cls)
 
     @classmethod
     def adversaries(cls, box: PlantBox, rig: Rig, ranges: Ranges) -> Adversaries:
-        """Adversarial policies for testing the shield."""
+        """Return adversarial policies for testing the shield."""
         raise _missing_family_error(cls)
 
     @classmethod
@@ -264,27 +267,27 @@ class Plant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
     @classmethod
     def safe_set(cls, box: PlantBox, context: PredictionContext) -> SafeSet:
-        """Plot of the safe set."""
+        """Return the plot of the safe set."""
         raise _missing_family_error(cls)
 
     def strokes(self, state: tuple[float, ...]) -> tuple[Stroke, ...] | None:
-        """What a camera of the twin sees at a state, SI units, within [-1, 1] x [-1, 1]; None if it sees nothing."""
+        """Return what a camera of the twin sees at a state (SI units), within [-1, 1] x [-1, 1]; None if nothing."""
         return None
 
     def sketch(self, rig: Rig) -> Sketch | None:
-        """Drawing instructions with the rig's signal names; None for bars, or if the rig does not match."""
+        """Return drawing instructions with the rig's signal names; None to draw bars, or if the rig does not match."""
         return None
 
 
 def wrapped(xp: Maths[V], angle: V) -> V:
     """Wrap an angle (rad) into [-pi, pi)."""
     wrapped_angle = (angle + math.pi) % (2.0 * math.pi) - math.pi
-    # A remainder of a tiny negative number rounds up to a full turn.
+    # The remainder of a tiny negative number rounds up to a full turn.
     return xp.where(wrapped_angle < math.pi, wrapped_angle, -math.pi)
 
 
 def narrow_box(box: PlantBox, family: type[Box]) -> Box:
-    """Return the box if it belongs to a family; raises ValueError otherwise."""
+    """Return the box if it belongs to a family.  Raises ValueError otherwise."""
     if not isinstance(box, family):
         raise ValueError("limits.predicted and the plant are of different kinds")
     return box
@@ -297,7 +300,7 @@ def _missing_family_error(plant: object) -> ValueError:
 
 @lru_cache(maxsize=64)
 def declared_parameters(plant: type[Plant]) -> dict[str, tuple[str, float, float]]:
-    """Unit and bounds of each numeric field, by name."""
+    """Return the unit and bounds of each numeric field, by name."""
     type_info = inspect.type_info(plant)
     assert isinstance(type_info, inspect.StructType)
     parameters = {}

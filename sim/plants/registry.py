@@ -1,4 +1,4 @@
-"""Registered plants, and the coverage of a plant by a plant box.
+"""Registered plants, and whether a plant box covers a plant.
 
 A plant is registered under its kind (``onrig.runtime.registry``); the shield's counterpart is described in
 ``onrig.runtime.safety.plant_box``.
@@ -27,7 +27,7 @@ else:
 
 
 def plant_type_for(box: PlantBox) -> type[Plant]:
-    """The plant of a box's family; raises ValueError if none is registered."""
+    """Return the plant of a box's family.  Raises ValueError if none is registered."""
     kind = str(type(box).__struct_config__.tag)  # type: ignore[attr-defined]
     if kind not in registry.names(registry.PLANTS):
         raise ValueError(f"no plant of kind '{kind}' to simulate")
@@ -36,7 +36,7 @@ def plant_type_for(box: PlantBox) -> type[Plant]:
 
 
 def uncovered_deviations(plant: Plant, box: PlantBox, rig: Rig) -> Iterator[str]:
-    """Deviations of a twin's plant from the family covered by the shield; empty if it is covered.
+    """Describe how a twin's plant deviates from the family that the shield covers; empty if it is covered.
 
     Dry friction only dissipates energy, so it is covered.
     """

@@ -1,4 +1,4 @@
-"""Trial of a plant: evaluates once each function of its code that a run uses."""
+"""Trial of a plant, which calls every function of its code that a run uses."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ class PlantFailure(Exception):
 
 
 def name_of(plant: Plant) -> str:
-    """Name of a plant in messages, by its kind."""
+    """Return the name of a plant in messages, by its kind."""
     return f"the plant '{plant.__struct_config__.tag}'"
 
 
 def corners(plant: Plant, rig: Rig, start: Mapping[str, float]) -> list[Point]:
-    """Start state under safe, minimum and maximum action, then the corners of the observations' and actions' ranges.
+    """Return the start state under safe, minimum and maximum action, then corners of the observations' and actions'
+    ranges.
 
     States without an observation remain at the start.
     """
@@ -50,7 +51,7 @@ def corners(plant: Plant, rig: Rig, start: Mapping[str, float]) -> list[Point]:
 
 
 def trial_problems(plant: Plant, rig: Rig, start: Mapping[str, float], period_s: float, substeps: int) -> Iterator[str]:
-    """List problems with the results of a plant's code; raises whatever that code raises.
+    """Yield problems with the results of a plant's code.  Raises whatever that code raises.
 
     Rig and start must fit the plant.
     """
@@ -73,7 +74,7 @@ def trial_problems(plant: Plant, rig: Rig, start: Mapping[str, float], period_s:
 
 
 def _derivative_at(plant: Plant, state: tuple[float, ...], action: tuple[float, ...]) -> tuple[float, ...] | None:
-    """Derivative at a point, for floats; None if it overflows, as at a state that the plant never reaches."""
+    """Return the derivative at a point, for floats; None if it overflows, as at a state that is never reached."""
     try:
         plant.constrain(SCALAR, state)
         return tuple(map(float, plant.derivative(SCALAR, state, action)))

@@ -1,8 +1,8 @@
 """Synthetic experiences: which experiences are replaced before they are stored, and how.
 
 De Bruin et al. 2018, §6.2.1: "with a certain probability we make a change to an experience before it is written to the
-buffer.  We change either the state or the action", drawn uniformly from the state or action space; with a new state the
-action is the policy's there, exploration included; then s' and r follow from the plant's model.
+buffer.  We change either the state or the action", drawn uniformly from the state or action space.  With a new state,
+the action is the policy's action there, exploration included; s' and r then follow from the plant's model.
 
 §6.3.1: "when a synthetic experience is about to be overwritten, we only sample a new synthetic experience with a
 certain probability.  Otherwise, the experience is left unchanged."  Taken literally together with the rule above, the
@@ -29,7 +29,7 @@ from onrig.sim.synthetic.model import PlantModel
 
 Policy = Callable[[NDArray[np.int64], NDArray[np.float32]], NDArray[np.floating]]
 """``policy(rows, observations)``: actions (k, m) at ``observations`` (k, n_obs) of the policies that acted in ``rows``
-(k,) of the batch.  All normalised; NaN if a policy is not available."""
+(k,) of the batch, all normalised.  Actions are NaN if a policy is not available."""
 
 
 class Draws(NamedTuple):
@@ -38,7 +38,7 @@ class Draws(NamedTuple):
     kind: NDArray[np.float64]
     """(n,): whether the transition is changed, and how."""
     renewal: NDArray[np.float64]
-    """(n,)."""
+    """(n,): whether the transition may overwrite its slot."""
     state: NDArray[np.float64]
     """(n, n_obs)."""
     action: NDArray[np.float64]
@@ -46,7 +46,7 @@ class Draws(NamedTuple):
 
 
 def episode_draws(seed: int, episode: int, steps: int, n_obs: int, n_act: int) -> Draws:
-    """Numbers for the ``steps`` transitions of one training episode, from a stream of its own.
+    """Return the numbers for the ``steps`` transitions of one training episode, from the episode's own stream.
 
     They do not depend on the fractions: runs that differ only in their fractions draw the same states and actions.
     """

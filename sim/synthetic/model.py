@@ -32,8 +32,8 @@ class Outcome(NamedTuple):
 class PlantModel:
     """One period of a plant with a rig's signals: from normalised (s, a) to (s', r, terminated).
 
-    The model is exact (de Bruin et al. 2018, §6.2.1, use "the real system model"): no noise, no counts.  Rows are
-    independent, so a batch may be split arbitrarily.  Requires a rig without :func:`model_problems`.
+    The model is exact (de Bruin et al. 2018, §6.2.1, use "the real system model"): it has no noise and no rounding to
+    counts.  Rows are independent, so a batch may be split arbitrarily.  Requires a rig without :func:`model_problems`.
     """
 
     def __init__(self, rig: Rig, task: Task, plant: Plant, period_s: float, substeps: int = SUBSTEPS) -> None:
@@ -75,7 +75,7 @@ UNSEEN_STATE: Final = "no observation measures the plant's state"
 
 
 def model_problems(rig: Rig, plant: Plant) -> list[str]:
-    """Reasons why the next state cannot be computed from the rig's observations; empty if it can."""
+    """Return the reasons why the next state cannot be computed from the rig's observations; empty if it can."""
     problems = [
         f"observation '{o.name}' is an estimate from '{o.derivative_of}', undefined for a redrawn state"
         for o in rig.observations
@@ -95,5 +95,5 @@ def model_problems(rig: Rig, plant: Plant) -> list[str]:
 
 
 def _observed_index(rig: Rig) -> Mapping[str, int]:
-    """Index of the observation that equals each sensor's value."""
+    """Return the index of the observation that equals each sensor's value, by sensor."""
     return {o.sensor or o.name: i for i, o in enumerate(rig.observations) if o.derivative_of is None}

@@ -42,7 +42,7 @@ class PolicyFolder:
         self._sessions: dict[int, PolicySession | None] = {}
 
     def actions(self, policy_ids: NDArray[np.uint32], observations: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Return (k, m) actions of (k,) policies at (k, n_obs) observations, normalised; NaN if a policy has no
+        """Return the actions (k, m) of policies (k,) at observations (k, n_obs), normalised; NaN if a policy has no
         file."""
         observations_si = self._observations.to_si(observations).astype(np.float32)
         actions_si = np.full((len(observations_si), self._n_act), np.nan)
@@ -106,7 +106,7 @@ class RunResynthesiser:
         return resynthesise(self._synthetic, self._model, measured, draws, noise, policy)
 
     def _numbers(self, episode: int) -> tuple[Draws, NDArray[np.float64]]:
-        """Random numbers of an episode, and the loop's exploration signal in it."""
+        """Return the random numbers of an episode, and the loop's exploration signal in that episode."""
         if episode not in self._episodes:
             while len(self._episodes) >= _MAX_EPISODES:
                 del self._episodes[min(self._episodes)]

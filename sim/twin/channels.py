@@ -1,4 +1,4 @@
-"""Pins of the twin: delay between output and plant; sensor counts with noise."""
+"""Pins of the twin: the delay between output and plant, and sensor counts with noise."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class DelayLine:
         self._in_flight: deque[tuple[int, Counts | None]] = deque([(delay_us, safe)])
 
     def shift(self, pieces: Intervals) -> Intervals:
-        """Output that reaches the plant during these intervals."""
+        """Take in the output of these intervals, and return the output that reaches the plant during them."""
         self._in_flight += pieces
         effective_pieces, remaining_us = [], sum(duration_us for duration_us, _ in pieces)
         while remaining_us > 0:
@@ -63,13 +63,16 @@ class Sensing:
         self._actuator_rng = np.random.default_rng(actuators)
 
     def actuator_offsets(self) -> tuple[float, ...]:
-        """Actuator noise for one period (SI units, not clipped; de Bruin et al. 2018, eq. 2)."""
+        """Draw the actuator noise for one period (SI units, not clipped; de Bruin et al. 2018, eq. 2)."""
         if not self._has_actuator_noise:
             return self._zero_offsets
         return tuple(self._actuator_rng.normal(0.0, self._actuator_sigma).tolist())
 
     def read(self, state: Sequence[float]) -> tuple[int, ...] | None:
-        """Sensor counts of a plant state (SI units; de Bruin et al. 2018, eq. 1, then rounding); None if non-finite."""
+        """Return the sensor counts of a plant state (SI units; de Bruin et al. 2018, eq. 1, then rounding).
+
+        Return None if a value is non-finite.
+        """
         noise = self._sensor_rng.normal(0.0, self._sensor_sigma).tolist() if self._has_sensor_noise else None
         counts = []
         for i, (component, zero, resolution, wrap, low, high) in enumerate(self._sensors):

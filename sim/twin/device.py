@@ -24,9 +24,9 @@ from onrig.sim.twin.rendering import TwinCameras
 class TwinDevice(ProtocolDevice):
     """One simulated device.
 
-    ``start`` is the plant's state at power-on and after each reset, by name (SI units), drawn with the reset's seed if
-    it is an interval or a list.  ``time_scale`` is announced in the hello; 0 means lockstep: a command then acts on the
-    complete period, whatever its offset.  Raises ValueError if plant, rig and start state do not match.
+    ``start`` is the plant's state at power-on and after each reset, by name (SI units); if it is an interval or a list,
+    the state is drawn with the reset's seed.  ``time_scale`` is announced in the hello; 0 means lockstep: a command
+    then acts for the complete period, whatever its offset.  Raises ValueError if plant, rig and start do not match.
     """
 
     def __init__(self, rig: Rig, options: TwinOptions, start: Starts, *, time_scale: float = 1.0) -> None:
@@ -71,7 +71,7 @@ class TwinDevice(ProtocolDevice):
         return super().sample()
 
     def show(self, cameras: TwinCameras, t_mono_ns: int) -> None:
-        """Show the cameras the plant at the last sample; raises PlantFailure."""
+        """Show the plant at the last sample to the cameras.  Raises PlantFailure."""
         try:
             cameras.publish(self.options.plant, self.plant_state, t_mono_ns)
         except Exception as error:
@@ -124,7 +124,7 @@ class TwinDevice(ProtocolDevice):
             try:
                 self.plant_state = advance(plant, self.plant_state, action, duration_us * 1e-6, substeps)
             except OverflowError:
-                # The plant, too stiff for the step, has diverged; this is reported as a sensor fault.
+                # The plant is too stiff for the step and has diverged, which is reported as a sensor fault.
                 self.plant_state = (math.nan,) * len(self.plant_state)
             except Exception as error:
                 raise PlantFailure(plant, error) from error

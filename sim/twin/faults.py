@@ -35,7 +35,7 @@ class FaultRates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ScheduledFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One fault at a scheduled time: from state frame ``frame`` on, for ``frames`` frames."""
+    """One fault at a scheduled time: it starts at state frame ``frame`` and lasts for ``frames`` frames."""
 
     kind: Kind
     """Kind of fault."""
@@ -44,10 +44,11 @@ class ScheduledFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     frames: _Count = 1
     """Number of state frames."""
     direction: Direction | Literal["both"] = "both"
-    """Direction of drop, corrupt, delay and duplicate; a stall always affects both, a reboot happens once, to the
-    device. While active, a freeze repeats to the host the last state frame before it, the e-stop is pressed, stuck
-    sensors repeat their last reading, a stranger's hello (another boot id) follows every state frame, and a deaf device
-    does not receive DISARM; an unnamed fault latches once, without a code."""
+    """Direction of drop, corrupt, delay and duplicate.  A stall always affects both directions, and a reboot happens
+    once, on the device.  During a freeze, the host keeps receiving the last state frame before it; during estop, the
+    emergency stop is pressed; during stick, the sensors repeat their last reading; during stranger, a hello with a
+    different boot id follows every state frame; during deaf, the device does not receive DISARM.  An unnamed fault
+    latches once, without a code."""
 
 
 class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,11 +59,12 @@ class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     to_host: FaultRates = FaultRates()
     to_device: FaultRates = FaultRates()
     stall: _Probability = 0.0
-    """Per state frame: the connection holds everything for ``stall_frames``, then delivers it in one burst."""
+    """Probability per state frame that the connection holds everything for ``stall_frames``, then delivers it in one
+    burst."""
     stall_frames: _Count = 5
     """Length of a stall."""
     reboot: _Probability = 0.0
-    """Per state frame: the device reboots with a new boot id, disarmed and unconfigured."""
+    """Probability per state frame that the device reboots with a new boot id, disarmed and unconfigured."""
     rate: Annotated[float, msgspec.Meta(gt=0.0, le=1e6)] | msgspec.UnsetType = msgspec.UNSET
     """Factor on the configured sample rate, also visible in the device's clock.  Omitted from ``config.yaml`` if
     unset."""
@@ -72,7 +74,10 @@ class FaultPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FaultInjector:
-    """Applies a plan; call :meth:`begin_frame` for each state frame, :meth:`transform` for each wire frame."""
+    """Injector of a plan's faults.
+
+    Call :meth:`begin_frame` for each state frame and :meth:`transform` for each wire frame.
+    """
 
     def __init__(self, plan: FaultPlan) -> None:
         self._plan = plan
@@ -119,8 +124,8 @@ class FaultInjector:
         return bool(is_reboot_scheduled or reboot < self._plan.reboot)
 
     def transform(self, direction: Direction, data: bytes) -> Delivery:
-        """Deliveries for one wire frame, in order."""
-        # The same number of draws for each frame, so that one fault does not shift the others.
+        """Return the deliveries for one wire frame, in order."""
+        # Each frame takes the same number of draws, so that one fault does not shift the others.
         drop, corrupt, delay, duplicate, position, bits = self._line[direction].random(6)
         rates = self._rates[direction]
         if self._count < self._stall_end_frame:
@@ -137,7 +142,7 @@ class FaultInjector:
         return deliveries + [(delay_us, data)] * copies
 
     def release(self, direction: Direction) -> list[bytes]:
-        """Wire frames held back by a stall, once it is over (empty before)."""
+        """Return the wire frames held back by a stall once it is over; empty before."""
         if self._count < self._stall_end_frame:
             return []
         held_frames, self._held_frames[direction] = self._held_frames[direction], []

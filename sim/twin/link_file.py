@@ -1,4 +1,4 @@
-"""Link file of a twin: the path of its port, while it serves."""
+"""Link file of a twin, which holds the path of its port while it serves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LINK_CONTENT: Final = re.compile(rb"/dev/[^\0\n]+\n|/[^\0\n]+/device\n")
 
 
 def link_problem(link: Path) -> str | None:
-    """Reason why a link file cannot be written: the path holds a file that no twin wrote; None if it can."""
+    """Return why a link file cannot be written (the path holds a file that no twin wrote); None if it can."""
     if not os.path.lexists(link):
         return None
     with contextlib.suppress(OSError):
@@ -28,7 +28,7 @@ def link_problem(link: Path) -> str | None:
 
 @contextlib.contextmanager
 def keep_link_file(link: Path, path: str) -> Iterator[None]:
-    """Keep a file with the ``path`` of a port during this context; one replaced by another twin is not deleted.
+    """Keep a file with the ``path`` of a port during this context, and then delete it unless another twin replaced it.
 
     Raises OSError, also if `link_problem` finds a problem.
     """

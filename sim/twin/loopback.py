@@ -1,4 +1,4 @@
-"""Twin device in its host's process, in virtual time: for safety campaigns and tests."""
+"""Twin device in its host's process, in virtual time, for safety campaigns and tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from onrig.hw.transport import LoopbackTransport
 
 
 class LoopbackDevice:
-    """Passes bytes and time between ``transport``, the host's end, and a device paced by ``clock``."""
+    """Connection that passes bytes and time between ``transport``, the host's end, and a device paced by ``clock``."""
 
     def __init__(self, device: ProtocolDevice, clock: VirtualClock) -> None:
         self._device, self._clock = device, clock

@@ -39,7 +39,7 @@ _NAME: Final = "twin"
 
 
 def faults_on_demand() -> dict[int, FaultOnDemand]:
-    """Fault that each signal injects."""
+    """Return the fault that each signal injects."""
     return {
         signal.SIGUSR1: "press",
         signal.SIGUSR2: "release",
@@ -50,12 +50,12 @@ def faults_on_demand() -> dict[int, FaultOnDemand]:
 
 
 def twin_options(config: RunConfig) -> TwinOptions:
-    """The twin's section of a checked configuration, converted to its type."""
+    """Return the twin's section of a checked configuration, converted to its type."""
     return msgspec.convert(config.device.twin or {}, TwinOptions)
 
 
 def time_scale(config: RunConfig) -> float:
-    """``time_scale`` of the twin's hello: 0 for lockstep, 1 for real time, k for ``scaled: k``."""
+    """Return ``time_scale`` of the twin's hello: 0 for lockstep, 1 for real time, k for ``scaled: k``."""
     pace = config.device.pace
     if isinstance(pace, Scaled):
         return pace.scaled
@@ -71,8 +71,8 @@ def serve(
 ) -> int:
     """Run the twin of a configuration until SIGTERM or SIGINT; return the exit code.
 
-    Announces its address with ``announce`` (on a terminal), or else in a report to its supervisor.  ``folder``, private
-    to this user, holds its socket and its trace, if any (default: a temporary one).
+    The twin announces its address with ``announce`` (on a terminal), or else in a report to its supervisor.
+    ``folder``, private to this user, holds its socket and its trace, if any (default: a temporary folder).
     """
     options = twin_options(config)
     if options.boot_id == DRAWN_BOOT_ID:
@@ -101,7 +101,7 @@ def serve(
         cameras = None if writer is None else TwinCameras(config.cameras, writer)
         loop = _prepare_loop(device, line, trace, cameras)
         try:
-            if link is not None:  # whoever reads it may send signals at once
+            if link is not None:  # written only now, because whoever reads it may send signals at once
                 resources.enter_context(keep_link_file(link, line.path))
         except OSError as error:
             report(_NAME, "error", f"--link: {error.strerror or error}")
@@ -112,7 +112,7 @@ def serve(
 def _prepare_loop(
     device: TwinDevice, line: Line | SocketLine, trace: TraceWriter | None, cameras: TwinCameras | None
 ) -> TwinLoop:
-    """Return the loop of a twin; this process's signals end it or inject faults."""
+    """Return the loop of a twin, and let this process's signals end it or inject faults."""
     is_stop_requested = False
 
     def request_stop(signum: int, frame: object) -> None:

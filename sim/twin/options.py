@@ -20,8 +20,8 @@ from onrig.sim.plants.registry import AnyPlant
 from onrig.sim.twin.faults import FaultPlan
 
 DRAWN_BOOT_ID: Final = 1
-"""Placeholder for a boot id drawn at start; a number, because the digest of a resolved configuration names its
-policies."""
+"""Placeholder for a boot id that is drawn at start; a fixed number, because the digest of a resolved configuration,
+which names its policies, must not depend on the draw."""
 ZERO_PREFIX: Final = "zero_"
 """Name prefix of a sensor's zero among parameters: its reading at state 0."""
 NOISE_PREFIX: Final = "noise_"
@@ -36,15 +36,15 @@ class TwinOptions(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fi
     substeps: Annotated[int, msgspec.Meta(ge=1, le=1000)] = SUBSTEPS
     """Runge-Kutta steps per period."""
     sensor_noise: NotNegative | dict[str, NotNegative] = 0.0
-    """Standard deviation per normalised unit of the observation derived from the sensor (de Bruin et al. 2018, eq. 1):
-    for all sensors, or by name; sensors without an entry have none."""
+    """Standard deviation per normalised unit of the observation derived from the sensor (de Bruin et al. 2018, eq. 1),
+    for all sensors or by name; sensors without an entry have no noise."""
     sensor_zero: dict[str, Quantity] | msgspec.UnsetType = msgspec.UNSET
-    """Reading of a sensor at the plant's zero (SI units), if not 0."""
+    """Reading of each sensor at the plant's zero (SI units), if not 0."""
     actuator_noise: NotNegative = 0.0
     """Standard deviation per normalised unit of the actuator (eq. 2); invisible to the device."""
     samples: dict[str, Annotated[tuple[Quantity, ...], msgspec.Meta(min_length=1)]] | msgspec.UnsetType = msgspec.UNSET
     """Joint samples of the plant's identifiable parameters and imperfections, and of ``zero_SENSOR`` and
-    ``noise_SENSOR``, by name: each reset draws one of them in place of the values above (`onrig pretrain`)."""
+    ``noise_SENSOR``, by name; each reset draws one sample, which replaces the values above (`onrig pretrain`)."""
     latency_us: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 0
     """Device time from decoding a command to its effect, which occurs at the next sample at the latest."""
     boot_id: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = DRAWN_BOOT_ID
@@ -67,12 +67,12 @@ class TwinOptions(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fi
     faults: FaultPlan = FaultPlan()
 
     def noise_of(self, sensor: str) -> float:
-        """Standard deviation of a sensor's noise in normalised units."""
+        """Return the standard deviation of a sensor's noise in normalised units."""
         noise = self.sensor_noise
         return noise.get(sensor, 0.0) if isinstance(noise, dict) else noise
 
     def noise(self, rig: Rig) -> list[float]:
-        """Standard deviations of the noise on a rig's observations, then its actions, in normalised units."""
+        """Return standard deviations of the noise on a rig's observations, then its actions, in normalised units."""
         return [
             *[self.noise_of(o.sensor or o.name) for o in rig.observations],
             *[self.actuator_noise] * len(rig.actuators),
@@ -80,7 +80,7 @@ class TwinOptions(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fi
 
 
 def draw_options(options: TwinOptions, reset_seed: int) -> TwinOptions:
-    """Options of the episode whose reset has this seed (``onrig.runtime.random_streams.device_seed``)."""
+    """Return the options of the episode whose reset has this seed (``onrig.runtime.random_streams.device_seed``)."""
     if options.samples is msgspec.UNSET:
         return options
     n = len(next(iter(options.samples.values())))
@@ -111,7 +111,7 @@ def sampled_options(options: TwinOptions, index: int) -> TwinOptions:
 
 
 def _sample_problems(options: TwinOptions, sensors: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """List problems that prevent a twin from drawing its samples."""
+    """Yield problems that prevent a twin from drawing its samples."""
     samples = options.samples or {}
     if len({len(column) for column in samples.values()}) > 1:
         yield "samples", "expected the same number of values for each parameter, because they are drawn together"
@@ -188,14 +188,14 @@ def twin_problems(options: TwinOptions, rig: Rig, start: Start) -> list[tuple[st
 
 
 def exact_problems(options: TwinOptions) -> list[str]:
-    """Reasons why the next state cannot be computed from this twin's sensors; empty if it can."""
+    """Return the reasons why the next state cannot be computed from this twin's sensors; empty if it can."""
     if options.samples is not msgspec.UNSET:
         return ["each episode has a different plant (device.twin.samples)"]
     return ["a sensor has an offset (sensor_zero) and does not read the plant's state"] if options.sensor_zero else []
 
 
 def uncovered_zeros(options: TwinOptions, rig: Rig, box: PlantBox) -> Iterator[str]:
-    """Messages for sensors whose error exceeds the shield's bound."""
+    """Yield a message for each sensor whose error exceeds the shield's bound."""
     zeros = options.sensor_zero or {}
     for o in rig.observations:
         sensor = next((s for s in rig.sensors if s.name == (o.sensor or o.name) and o.derivative_of is None), None)
@@ -207,7 +207,7 @@ def uncovered_zeros(options: TwinOptions, rig: Rig, box: PlantBox) -> Iterator[s
 
 
 def uncovered_latency(options: TwinOptions, box: PlantBox) -> Iterator[str]:
-    """Messages for a device that acts later than the shield covers, although its plant alone would not."""
+    """Yield a message if the device acts later than the shield covers, although its plant alone would not."""
     delay_us = (options.plant.delay_s or 0.0) * 1e6
     if delay_us <= box.late_us < delay_us + options.latency_us:
         yield (
@@ -216,7 +216,7 @@ def uncovered_latency(options: TwinOptions, box: PlantBox) -> Iterator[str]:
 
 
 def twin_advice(options: TwinOptions, max_command: float, period_us: int) -> Iterator[tuple[str, str]]:
-    """List (path under ``twin``, message) of imperfections that are possible but more often a mistake.
+    """Yield (path under ``twin``, message) for imperfections that are possible but more often a mistake.
 
     ``max_command``: largest command of any actuator, in its unit.
     """
@@ -228,7 +228,8 @@ def twin_advice(options: TwinOptions, max_command: float, period_us: int) -> Ite
 
 
 def sensor_half_range(rig: Rig, sensor: str) -> float | None:
-    """SI value of one normalised unit of a sensor: half the range of the observation derived directly from it."""
+    """Return the SI value of one normalised unit of a sensor: half the range of the observation derived directly from
+    it; None without such an observation."""
     for o in rig.observations:
         if o.derivative_of is None and (o.sensor or o.name) == sensor:
             return 0.5 * (o.high - o.low)

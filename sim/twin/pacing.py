@@ -1,8 +1,8 @@
 """Pacing of a twin: real time, scaled time or lockstep, with absolute deadlines, so that device time does not drift.
 
-On request, the loop traces when each frame was due and when it was sent: device time stops while the twin's process is
-not scheduled, so its frames do not reveal delays.  The trace is a ring in shared memory; the twin writes it, and a
-benchmark reads the entries of frames it has just received.
+On request, the loop traces when each frame was due and when it was sent.  The frames themselves do not reveal delays,
+because device time stops while the twin's process is not scheduled.  The trace is a ring in shared memory; the twin
+writes it, and a benchmark reads the entries of the frames that it has just received.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from onrig.sim.twin.rendering import TwinCameras
 _TRACE_NAME: Final = "sent"
 """Name of the segment, in the run's folder."""
 _N_SLOTS: Final = 1 << 14
-"""Eight seconds at 2 kHz."""
+"""Number of frames that the trace holds: eight seconds at 2 kHz."""
 _SCHEMA: Final = "frame u64, due_ns i64, sent_ns i64 of the host's monotonic clock; slot = frame mod 2^14"
 _SLOT_FORMAT: Final = struct.Struct("=Qqq")
 
@@ -39,7 +39,7 @@ class TraceWriter:
     """Twin's end of the trace; takes a microsecond per frame."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises OSError if the shared memory cannot be created."""
+        """Create the trace.  Raises OSError if the shared memory cannot be created."""
         (folder / _TRACE_NAME).unlink(missing_ok=True)
         self._segment = Segment.create(folder / _TRACE_NAME, _N_SLOTS * _SLOT_FORMAT.size, _SCHEMA)
 
@@ -52,7 +52,7 @@ class TraceWriter:
 
 
 class TraceReader:
-    """Reader's end of the trace; raises SegmentError if there is none."""
+    """Reader's end of the trace.  Raises SegmentError if no trace exists."""
 
     def __init__(self, folder: Path) -> None:
         self._segment = Segment.attach(folder / _TRACE_NAME, _SCHEMA)
@@ -60,7 +60,7 @@ class TraceReader:
     def times(self, frames: NDArray[np.integer]) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
         """Return, each of shape (n,): whether a frame's times are known, when it was due, and when it was sent, in ns.
 
-        A frame is known until 2^14 more have been sent.
+        The times of a frame are known until 2^14 more frames have been sent.
         """
         slots = np.frombuffer(self._segment.body, np.int64).reshape(_N_SLOTS, 3)[frames.astype(np.int64) % _N_SLOTS]
         return slots[:, 0] == frames, slots[:, 1], slots[:, 2]
@@ -78,10 +78,10 @@ _MAX_HAND_OVER_FRACTION: Final = 0.25
 
 
 def hand_over_ns(period_ns: int) -> int:
-    """Time from a sample to its frame's first byte, for a twin's period in ns of the host's clock.
+    """Return the time from a sample to its frame's first byte, for a twin's period in ns of the host's clock.
 
-    A serial port needs the same time for a frame of 35 bytes at 921 600 baud.  It hides the wake-up jitter of this
-    process, which a microcontroller's timer does not have.
+    A serial port at 921 600 baud needs about the same time for a frame of 28 bytes.  The delay hides the wake-up jitter
+    of this process, which a microcontroller's timer does not have.
     """
     return min(_HAND_OVER_NS, round(_MAX_HAND_OVER_FRACTION * period_ns))
 
@@ -94,12 +94,12 @@ def _is_disarm_request(body: bytes) -> bool:
 
 
 class TwinLoop:
-    """Passes bytes between a connection and a device, and advances device time.
+    """Loop that passes bytes between a connection and a device, and advances device time.
 
-    Samples lie on an absolute grid, and so do, a little later, their frames.  The loop busy-waits for that time,
-    because a sleeping thread wakes late: by 60 us at the median and 165 us at p99 as measured, more than the tolerance
-    of the loop under test.  If a twin is not scheduled for a complete period, it pauses its device time instead of
-    sending a burst: simulated hardware would not have been late.  ``n_pauses`` counts these.
+    Samples lie on an absolute grid, and each frame is sent a fixed time after its sample.  The loop busy-waits until
+    then, because a sleeping thread wakes late: by 60 us at the median and 165 us at p99 as measured, more than the
+    tolerance of the loop under test.  If a twin is not scheduled for a complete period, it pauses its device time
+    instead of sending a burst, since real hardware would not have been late.  ``n_pauses`` counts these pauses.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class TwinLoop:
             device.show(self._cameras, not_before_ns or self._now_ns())
         if injector is not None:
             frame = injector.state_frame(frame)
-            # The fault takes effect after this sample, so the frame just sent is the last one without it.
+            # The fault takes effect after this sample, so this frame is the last one without it.
             device.press_estop(pressed=self._is_pressed or injector.is_active("estop"))
             if injector.latches_without_code:
                 device.latch_fault_without_code()

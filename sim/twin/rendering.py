@@ -16,7 +16,7 @@ _WHITE: Final = 255.0
 
 
 class Rasteriser:
-    """Draws strokes into images of one size, which show [-1, 1] x [-1, 1], undistorted and centred."""
+    """Rasteriser of strokes into images of one size, which show [-1, 1] x [-1, 1], undistorted and centred."""
 
     def __init__(self, rows: int, columns: int) -> None:
         self._pixels_per_unit: Final = 0.5 * min(rows, columns)
@@ -32,7 +32,7 @@ class Rasteriser:
         return np.asarray(coverage * _WHITE + 0.5).astype(np.uint8)
 
     def _coverage(self, stroke: Stroke) -> NDArray[np.float64]:
-        """Share of each pixel that a stroke covers, from the distance of its centre."""
+        """Return the share of each pixel that a stroke covers, from the distance between pixel centre and stroke."""
         (x0, y0), (x1, y1) = stroke.start, stroke.end
         dx, dy = x1 - x0, y1 - y0
         px, py = self._x[None, :] - x0, self._y[:, None] - y0
@@ -50,7 +50,7 @@ class TwinCameras:
         self._writer: Final = writer
 
     def render(self, plant: Plant, state: tuple[float, ...]) -> list[bytes]:
-        """Return the image of each camera, row by row; raises whatever the plant's code raises."""
+        """Return the image of each camera, row by row.  Raises whatever the plant's code raises."""
         strokes = plant.strokes(state)
         assert strokes is not None, "checked with the configuration"
         return [rasterise(strokes).tobytes() for rasterise in self._rasterisers]

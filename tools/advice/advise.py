@@ -57,7 +57,7 @@ from onrig.tools.plugins import plugin_difference, third_party_plugins
 from onrig.tools.terminal import complain
 
 PLAN_FILE: Final = "race.json"
-"""Plan of a race, in its folder."""
+"""File with the plan of a race, in the race's folder."""
 MAX_MUTANTS: Final = 4
 """Maximum number of mutants in the second round."""
 DEFAULT_MINUTES: Final = 20.0
@@ -98,7 +98,7 @@ class Plan(msgspec.Struct):
 
 
 def show_advice(options: AdviseOptions) -> int:
-    """Race candidates in a terminal, and print the result; returns the exit code."""
+    """Race candidates in a terminal, print the result, and return the exit code."""
     previous_handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with _open_race(options) as open_race:
@@ -153,7 +153,9 @@ def _check(config: RunConfig) -> None:
 
 
 def _check_folder(folder: Path, *, resume: bool) -> None:
-    """Raise UnsuitableFolder if the folder contains anything but a race; restart a race that has no trials yet."""
+    """Raise UnsuitableFolder if the folder cannot be used: with ``resume``, it must contain a race; otherwise, it may
+    only contain a race that has no trials yet, which starts again.
+    """
     if resume and not (folder / PLAN_FILE).is_file():
         raise UnsuitableFolder(f"'{folder}' contains no race; leave out --resume to start one")
     if not resume and folder.exists():
@@ -179,7 +181,7 @@ class _Race:
         self._slots = 1
 
     def run(self) -> int:
-        """Race until the budget is used up, and print the result; returns the exit code."""
+        """Race until a decision or the end of the budget, print the result, and return the exit code."""
         with start_workers(self._options.experiment_options, self._folder, self._resume_hint) as workers:
             self._slots = workers.slots
             self._check_budget()
@@ -250,7 +252,9 @@ class _Race:
         return Budget(fraction * 60.0 * minutes * self._slots, trial_costs)
 
     def _race_rounds(self, workers: Workers) -> Iterator[RaceResult]:
-        """Run the first round and the round of mutants; yields a result after each rung."""
+        """Run the first round and then a round with mutants or, without mutants, the first round with the full budget.
+        Yield a result after each rung.
+        """
         first_names = list(self._field.entrants)
         state = yield from self._run_round(workers, first_names, None, _FIRST_ROUND_FRACTION)
         new_names = self._enter_mutants(state)
@@ -274,7 +278,7 @@ class _Race:
             self._run_trials(workers, state.next_pairs)
 
     def _scores(self) -> dict[str, Values]:
-        """Return the scores of the finished pairs; excludes candidates with too many trips."""
+        """Return the scores of the finished pairs, and exclude candidates with too many trips."""
         scores = {}
         for name, entry in self._field.entrants.items():
             curves = curves_of(self._folder, entry, N_PLANTS)
@@ -284,7 +288,7 @@ class _Race:
         return scores
 
     def _enter_mutants(self, state: State) -> list[str]:
-        """Enter as many mutants of the leader as the budget can run for the leader's number of pairs; returns their
+        """Enter as many mutants of the leader as the budget can take to the leader's number of pairs, and return their
         names.
         """
         if not state.active_names or not state.pairs[state.leader]:
@@ -361,7 +365,9 @@ class _Race:
 
 
 def _pairs_of_double_budget(budget: Budget, state: State) -> int:
-    """Return how many pairs a budget allows for every remaining candidate; at least the leader's number."""
+    """Return how many pairs a budget allows for every remaining candidate, but at least the leader's number
+    of pairs.
+    """
     affordable_rungs = [n for n in RUNGS if budget.covers({**state.pairs, **dict.fromkeys(state.remaining_names, n)})]
     return max([*affordable_rungs, state.pairs[state.leader]])
 

@@ -1,7 +1,7 @@
 """Candidates of `onrig advise`: recipes with their reasons, and mutants of the best one.
 
-The search space is the one that docs/choosing-a-strategy.md justifies: algorithms that learned on small rigs, each with
-the retention and sampling that no alternative has been shown to beat, and their nearest rivals.
+docs/choosing-a-strategy.md justifies the search space: algorithms that learned on small rigs, each with the retention
+and sampling that no alternative has been shown to beat, and their nearest rivals.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ _LONG_RUN_EPISODES: Final = 1000
 """Number of episodes above which runs with FIFO were observed to forget."""
 _FAST_RATE_HZ: Final = 100.0
 _FEW_STEPS: Final = 25_000
-"""Number of steps up to which many updates per step are raced; DroQ learned within 10 000 (docs/methods.md)."""
+"""Number of steps in a run up to which a method with many updates per step is raced; DroQ learned within 10 000 steps
+(docs/methods.md).
+"""
 _FACTOR_RANGE: Final = (1.25, 2.0)
 """Smallest and largest factor by which a mutated setting is multiplied or divided."""
 
@@ -69,8 +71,8 @@ _SECTIONS: Final[dict[str, Recipe]] = {
 configs/experiments).
 """
 _ANNEAL_TIMES_UPDATES: Final = {"vracer": 1.7, "ddpg under refer": 0.5}
-"""ReF-ER annealing rate times the number of updates in a run, for the algorithms that standardise rewards: chosen as
-1.7e-5 and 5e-6 at 100 000 updates.
+"""ReF-ER annealing rate times the number of updates in a run, for the algorithms that standardise rewards. The rates
+were chosen as 1.7e-5 and 5e-6 at 100 000 updates.
 """
 _OWN_NOISE: Final[Recipe] = {"process": "own"}
 _PERSISTENT_NOISE: Final[Recipe] = {"process": "own", "friction": 0.15}
@@ -89,7 +91,7 @@ class _Row(NamedTuple):
     capacity: int | None
     noise: Recipe
     applies_to: Callable[[RunConfig], bool] = lambda config: True
-    """Condition on the runs in which the candidate is raced."""
+    """Condition that a run must meet for the candidate to be raced."""
 
 
 def _longer_than(steps: int) -> Callable[[RunConfig], bool]:
@@ -179,8 +181,8 @@ def _round_to_two_digits(value: float) -> float:
 
 
 def mutants(config: RunConfig, parent: Candidate, resolved_config: RunConfig, number: int) -> list[Candidate]:
-    """Return mutants of the best candidate, whose configuration is ``resolved_config``: each changes two settings by a
-    random factor.
+    """Return mutants of the best candidate, whose configuration is ``resolved_config``. Each mutant changes up to two
+    settings, each by a random factor.
 
     The factors depend only on the candidate's name, so that a repeated race has the same mutants.
     """

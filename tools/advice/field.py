@@ -132,7 +132,7 @@ def spec_of(name: str, cells: Sequence[WorldCell], trials: int) -> bytes:
 
 
 def curves_of(folder: Path, entry: Entrant, n_pairs: int) -> Values:
-    """Return the normalised curves (n, P) of the first n finished pairs, at most ``n_pairs``."""
+    """Return the normalised curves (n, P) of the first n pairs, all of which are finished; n is at most ``n_pairs``."""
     trials = read_trials(folder, entry.cell)
     row_of_seed = {seed: row for row, seed in enumerate(trials.seeds.tolist())}
     n = next((k for k in range(n_pairs) if k not in row_of_seed), n_pairs)
@@ -142,7 +142,7 @@ def curves_of(folder: Path, entry: Entrant, n_pairs: int) -> Values:
 
 
 def describe_excess_trips(folder: Path, entry: Entrant, n_pairs: int) -> str | None:
-    """Describe by how much a candidate's first pairs exceed the permitted trips; None if they do not."""
+    """Describe by how much a candidate's first pairs exceed the permitted trips. Return None if they do not."""
     budgets, trials = entry.config.exploration.budgets, read_trials(folder, entry.cell)
     if trials.shield is None:
         return None

@@ -34,8 +34,8 @@ class DrawnPlants(NamedTuple):
 
 
 def draw_plants(config: RunConfig, identification_path: Path | None) -> DrawnPlants:
-    """Draw plants from the joint samples of an identification, or else uniformly from the shield's plants; raises
-    Failure if neither exists.
+    """Draw plants from the joint samples of an identification or, without one, uniformly from the plants that the
+    shield covers. Raises Failure if neither exists or all plants would be equal.
     """
     if identification_path is not None:
         return _draw_from_identification(config, identification_path)

@@ -1,10 +1,11 @@
-"""Race of candidates over full-length paired trials: scores in, decisions out; no I/O, no clock, no randomness.
+"""Race of candidates over full-length paired trials, as pure functions from scores to decisions: no I/O, clock or
+randomness.
 
 After every rung of pairs, a candidate is eliminated only if the upper bound of its paired difference from the leader is
 below 0, by Student's t with Bonferroni's correction over rungs and candidates (a t-race: Birattari et al. 2002,
-López-Ibáñez et al. 2016).  Elimination by rank or after shorter trials would select candidates that learn early.  If
-the budget does not suffice for all, the leader and its closest rivals continue, and the others are paused: undecided,
-not worse.
+López-Ibáñez et al. 2016). Elimination by rank or after shorter trials would select candidates that learn early. If the
+budget does not suffice for all, the leader and its closest rivals continue. The others are paused, which means that
+they are undecided, not worse.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class Mean:
 
 
 class LowTenth:
-    """10th percentile over the pairs, with percentile-bootstrap bounds of resampled pairs."""
+    """10th percentile over the pairs, with bounds from a percentile bootstrap over the pairs."""
 
     min_pairs: Final = 14
     _N_RESAMPLES: Final = 20_000
@@ -202,9 +203,9 @@ def race(
 ) -> State:
     """Run a race as far as scores are available.
 
-    ``previous_state``: finished race that the newcomers join.  They start at the first rung, are compared with the
-    leader over the same pairs at each rung, and become active when they have as many pairs.  ``excluded_names``:
-    candidates excluded after the first rung, regardless of their scores.
+    ``previous_state`` is a finished race that the newcomers join. They start at the first rung, are compared with the
+    leader over the same pairs at each rung, and become active when they have as many pairs as the leader.
+    ``excluded_names`` are candidates that are excluded after the first rung, regardless of their scores.
     """
     eliminations, paused_names = (
         (dict(previous_state.eliminations), list(previous_state.paused_names)) if previous_state else ({}, [])
@@ -246,7 +247,7 @@ def _state(
     end_reason: str,
     next_pairs: dict[str, int],
 ) -> State:
-    """Build the state.  Newcomers with fewer pairs than those of ``previous_state`` can neither lead nor change
+    """Build the state. Newcomers with fewer pairs than the candidates of ``previous_state`` can neither lead nor change
     the order.
     """
     previous_names = [name for name in previous_state.active_names if name in active_names] if previous_state else []
@@ -264,8 +265,8 @@ def _select_affordable(
 ) -> list[str]:
     """Choose the candidates that continue to rung ``i``; the others are paused.
 
-    The leader and the candidates with the highest optimistic scores continue: as many as the budget allows for one
-    further rung, but at least two if it allows two for rung ``i``.
+    The leader and the candidates with the highest optimistic scores continue: as many as the budget can take one rung
+    beyond ``i`` (for ``i`` = 1, only to ``i``), but at least two if the budget can take two to rung ``i``.
     """
     rungs = rules.rungs
     previous_rung, target = rungs[i - 1], rungs[min(i + 1, len(rungs) - 1)] if i > 1 else rungs[i]

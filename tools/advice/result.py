@@ -49,7 +49,7 @@ class RaceResult(NamedTuple):
     table: Sequence[Standing]
     entrants: Mapping[str, Entrant]
     exclusion_reasons: Mapping[str, str]
-    """Reasons for exclusion, by candidate."""
+    """Reason for exclusion, by excluded candidate."""
     double_budget: tuple[int, Sequence[str]]
     """Number of pairs that twice the budget allows, and the candidates that they would eliminate."""
     scores: Values
@@ -59,12 +59,12 @@ class RaceResult(NamedTuple):
 
     @property
     def winner(self) -> Entrant:
-        """The leader."""
+        """Leader of the race."""
         return self.entrants[self.state.leader]
 
     @property
     def advice(self) -> Advice:
-        """The best candidate, and the expected score of a run that uses it."""
+        """Best candidate, and the expected score of a run that uses it."""
         config, leader, n = self.winner.config, self.table[0], len(self.scores)
         spread = max(MIN_STD, float(self.scores.std(ddof=1))) * math.sqrt(1.0 + 1.0 / n)
         half_width, mean = student_quantile(0.5 + 0.5 * COVERAGE, n - 1) * spread, float(self.scores.mean())
@@ -144,7 +144,7 @@ class RaceResult(NamedTuple):
         return "\n".join((self.sheet().text(), "", *self.findings()))
 
     def yaml(self) -> str:
-        """Return the configuration with the best candidate's settings and the reasons as comments."""
+        """Return the configuration with the best candidate's settings as YAML, and the reasons for them as comments."""
         config, candidate = self.winner.config, self.winner.candidate
         data, leader = to_plain_data(config), self.table[0]
         learning_sections = {key: data.pop(key) for key in ("learner", "selection", "exploration")}

@@ -26,10 +26,11 @@ class Untranslatable(Exception):
 
 
 def to_trial(config: RunConfig, world: str, options: Mapping[str, object]) -> StepRun:
-    """Translate a run to trials of its length; the configuration ``world`` describes rig, task and plant.
+    """Translate a run to trials of the same length; the configuration ``world`` describes rig, task and plant.
 
-    The length is rounded down to evenly spaced evaluations.  ``options`` are those of the plant's world.  Exploration
-    gates and budgets are omitted: they need a rig, and can only reduce the amplitude.  Raises Untranslatable.
+    The length is rounded down so that evaluations are evenly spaced. ``options`` are the options of the plant's world.
+    Exploration gates and budgets are omitted, since they need a rig and can only reduce the amplitude. Raises
+    Untranslatable if trials do not support a setting.
     """
     learner, selection = learner_settings(config.learner), config.selection
     if selection.seeds is not None or learner.start is not None:

@@ -2,8 +2,8 @@
 
 The folder has the layout of an experiment's folder (``onrig.tools.experiments.store``), with ``trials/CELL.npz`` in
 place of ``trials/CELL/SEED.npz``. ``onrig report`` reads it like any other, and a copy of it can be resumed. The two
-scores of every episode of a run are rounded to 16 bits of their range in the cell, an error of at most 8e-6 of the
-range; everything else is exact.
+scores of every episode of a run are rounded to 16 bits over their range in the cell, with an error of at most 8e-6 of
+this range; everything else is exact.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ _PRIVATE_FIELDS: Final = frozenset({"command"})
 
 
 def write_archive(folder: Path, target: Path, cells: Sequence[AnyCell]) -> None:
-    """Write all finished trials of an experiment's folder to ``target``, replacing archives there. Raises OSError."""
+    """Write all finished trials of an experiment's folder to ``target``, replacing the archives there. Raises
+    OSError.
+    """
     (target / TRIALS).mkdir(parents=True, exist_ok=True)
     for name in (SPEC, CELLS, COSTS):
         if (folder / name).exists():
@@ -63,7 +65,9 @@ def write_archive(folder: Path, target: Path, cells: Sequence[AnyCell]) -> None:
 
 
 def pack(trials: CellTrials, *, keep_exact: bool) -> dict[str, Any]:
-    """Arrays of an archive by name, with rounded scores as ``NAME.codes``, ``NAME.low`` and ``NAME.step``."""
+    """Return the arrays of an archive by name, with rounded scores as ``NAME.codes``, ``NAME.low`` and
+    ``NAME.step``.
+    """
     arrays: dict[str, Any] = {}
     for name, values in trials._asdict().items():
         if values is None:
@@ -78,7 +82,7 @@ def pack(trials: CellTrials, *, keep_exact: bool) -> dict[str, Any]:
 
 
 def _to_16_bits(values: NDArray[np.float64]) -> Mapping[str, NDArray[np.generic]] | None:
-    """Encode values as 0 to 65534 over their range, NaN as 65535; None if the range is not finite."""
+    """Encode values as 0 to 65534 over their range, and NaN as 65535. Return None if the range is not finite."""
     is_missing = np.isnan(values)
     low, high = (float(f(values, where=~is_missing, initial=i)) for f, i in ((np.min, np.inf), (np.max, -np.inf)))
     if not np.isfinite(high - low):

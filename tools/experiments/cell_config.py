@@ -1,4 +1,4 @@
-"""Configuration of one cell of a spec from the values that it sets."""
+"""Configuration of one cell of a spec, built from the values that the cell sets."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ REUSE: Final = 8
 unless the spec sets it."""
 _UPDATES: Final = "learner.updates_per_episode"
 UNLIMITED: Final = Override("limits", {}, ())
-"""Override that removes limits from trials, which have no shield (as in de Bruin et al. 2018); a rig's limits on rate
-and lease would stop them."""
+"""Override that removes a rig's limits. Trials have no shield (as in de Bruin et al. 2018), and the limits on rate and
+lease would stop them.
+"""
 _PLACEHOLDER_TEXT: Final = f"{{{PLACEHOLDER}}}"
 
 EngineProblems = Callable[[RunConfig, LearnerSettings], list[str]]
@@ -47,7 +48,7 @@ class CellProblem(NamedTuple):
 def world_config(
     world: str, location: NodePath, spec: Spec, find_world_problems: WorldProblems, values: Values
 ) -> tuple[StepRun | None, list[CellProblem]]:
-    """Return the configuration of one cell in a world, and problems with it."""
+    """Return the configuration of one cell in a world (None if it cannot be built), and the problems with it."""
     world_values = {"world": world, "steps": spec.steps, "evaluation": spec.evaluation}
     document = parse_document(msgspec.json.encode(world_values).decode(), "")
     try:
@@ -76,7 +77,7 @@ def world_config(
 def run_config_of(
     path: str, base: RunConfig, spec: Spec, find_engine_problems: EngineProblems, values: Values
 ) -> tuple[RunConfig | None, list[CellProblem]]:
-    """Return the configuration of one cell, and problems with it."""
+    """Return the configuration of one cell (None if it cannot be built), and the problems with it."""
     try:
         settings = [Override("episodes", spec.episodes, ("episodes",)), UNLIMITED, *_plugin_settings(spec)]
         settings += _fill_placeholders(base, values)
@@ -165,7 +166,7 @@ def _fill_placeholders(base: RunConfig | None, values: Values) -> list[Override]
 
 
 def as_label(value: object) -> str | float | int:
-    """Convert a value for a cell's label: numbers and text are unchanged, other values become JSON."""
+    """Convert a value for use in a cell's label. Numbers and text are unchanged, and other values become JSON."""
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         return value
     return msgspec.json.encode(value).decode()

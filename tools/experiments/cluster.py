@@ -52,7 +52,7 @@ class ClusterWorkers:
     """Workers on the CPUs of a Ray cluster."""
 
     def __init__(self, address: str) -> None:
-        """Connect; raises NoWorkers within about a minute if there is no cluster."""
+        """Connect to the cluster. Raises NoWorkers within about a minute if there is none."""
         _probe(address)
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
@@ -88,9 +88,10 @@ class ClusterWorkers:
 
 
 def run_remotely(job: bytes, engine: str, files: dict[str, bytes]) -> bytes:
-    """Run a job on a node of the cluster; takes a `Job` and returns an `Outcome`, both encoded as bytes.
+    """Run a job on a node of the cluster, and return its outcome. The job (`AnyJob`) and the outcome (`Outcome`) are
+    encoded as bytes.
 
-    ``files``: contents of the Python files named in the job's configuration, which the node does not have.
+    ``files`` are the contents of the Python files named in the job's configuration, which the node does not have.
     """
     receive(files)
     worker = JobWorker(load_engine(engine), lambda episodes: None)

@@ -30,7 +30,7 @@ COSTS: Final = "costs.json"
 PROBE_S: Final = 0.3
 _MAX_EPISODE_STEPS: Final = 1000
 _N_EPISODES: Final = 4
-"""Number of episodes in the probe of a run; limits the memory of the probe."""
+"""Number of episodes in the probe of a run, small enough to limit the probe's memory."""
 _MAX_GROUPS: Final = 50
 """Maximum number of timed groups of updates."""
 _N_PARTS: Final = (16, 8, 5, 4, 2, 1)
@@ -50,23 +50,23 @@ class Cost(msgspec.Struct, frozen=True):
     """Number of timed updates or iterations."""
 
     def trial_s(self, cell: AnyCell) -> float:
-        """Return the time of a trial of the cell, or of all jointly timed trials (s)."""
+        """Return the total time (s) of the cell's jointly timed trials, or of a single trial if only one was timed."""
         cost_s = self.acting_s * _steps_or_episodes(cell) + self.update_s * count_updates(cell)
         return cost_s + self.evaluation_s * cell.points * isinstance(cell, WorldCell)
 
 
 def count_updates(cell: AnyCell, steps: int | None = None) -> int:
-    """Return the number of updates or iterations of a trial or, in a world, of its first ``steps``."""
+    """Return the number of updates or iterations in a trial or, in a world, in its first ``steps`` steps."""
     if not isinstance(cell, WorldCell):
         return round(cell.updates_until(cell.points))
     return cell.config.updates_until(cell.config.steps if steps is None else steps)
 
 
 def estimate_costs(cells: Sequence[AnyCell], n_joint_trials: int) -> dict[str, Cost]:
-    """Measure the cost of ``n_joint_trials`` jointly trained trials of each cell; returns it by cell id.
+    """Measure the cost of ``n_joint_trials`` jointly trained trials of each cell, and return the costs by cell id.
 
-    Cells of one kind share a probe. Progress is shown on stderr. Probes are untrained and have small memories; later,
-    evaluations that end early and updates that scan the memory take longer.
+    Cells of the same kind share a probe. Progress is shown on stderr. Probes are untrained and have small memories; in
+    a real trial, evaluations that at first end early and updates that scan the memory take longer later on.
     """
     kinds = {cost_key(cell.config): cell for cell in reversed(cells)}
     progress = progress_for(len(kinds))
@@ -90,7 +90,7 @@ def write_costs(folder: Path, costs: Mapping[str, Cost]) -> None:
 
 
 def read_costs(folder: Path) -> dict[str, Cost]:
-    """Read the costs of single trials by cell id; empty if none were measured.
+    """Read the costs of single trials by cell id. Return an empty dictionary if none were measured.
 
     Raises OSError, and ValueError for a damaged file.
     """
@@ -118,7 +118,7 @@ def cost_key(run: StepRun | RunConfig) -> bytes:
     for sampling in registry.load_available(registry.SAMPLERS).values():
         options = document["learner"].get(sampling.section)
         if options is not None and not any(isinstance(value, int | list | tuple) for value in options.values()):
-            del document["learner"][sampling.section]  # it contains no sizes
+            del document["learner"][sampling.section]  # the section contains no sizes
     document["selection"]["capacity"] = None
     document["selection"]["strategy"] = re.sub(r"\(\d+\.\d+\)", "", document["selection"]["strategy"])
     horizon = None if isinstance(run, StepRun) else episode_steps(run.task, run.rate_hz)
@@ -132,7 +132,7 @@ def _without_fractions(value: object) -> object:
 
 
 def _steps_or_episodes(cell: AnyCell) -> int:
-    """Number of steps of a trial in a world, or of episodes of a run."""
+    """Return the number of steps of a trial in a world, or of episodes of a run."""
     return cell.config.steps if isinstance(cell, WorldCell) else cell.config.episodes
 
 
@@ -151,7 +151,7 @@ def _world_cost(run: StepRun, n_joint_trials: int) -> Cost:
 
 
 def _off_policy_cost(run: StepRun, n_joint_trials: int) -> Cost:
-    """Cost of an off-policy algorithm."""
+    """Measure the cost of an off-policy algorithm."""
     from onrig.learner.trials.engine import world_trials
 
     batch = run.learner.batch
@@ -177,7 +177,7 @@ def _off_policy_cost(run: StepRun, n_joint_trials: int) -> Cost:
 
 
 def _on_policy_cost(run: StepRun, n_joint_trials: int) -> Cost:
-    """Cost of an on-policy algorithm; for PPO, a part of a batch is timed."""
+    """Measure the cost of an on-policy algorithm; for PPO, only a part of a batch is timed."""
     from onrig.learner.trials.engine import world_trials
 
     algorithm, n_parts = run.learner.algorithm_config, 1

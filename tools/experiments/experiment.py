@@ -66,9 +66,10 @@ def experiment(
     manner: ExperimentOptions = ExperimentOptions(),  # noqa: B008
     progress: Callable[[Tally], object] = lambda tally: None,
 ) -> Trials:
-    """Run the missing trials of an experiment, from a notebook, a program or a thread; installs no signal handlers.
+    """Run the missing trials of an experiment, from a notebook, a program or a thread. No signal handlers are
+    installed.
 
-    ``spec``: path or shipped name; ``progress`` receives the tally of the trials (``tally.line()`` formats it).
+    ``spec`` is a path or shipped name. ``progress`` receives the tally of the trials (``tally.line()`` formats it).
     Finished trials are kept if ``progress`` raises an exception or the experiment is interrupted. Raises ConfigError
     and Failure.
     """
@@ -113,7 +114,7 @@ class _Plan(NamedTuple):
 
 
 def _plan(spec: str, out: Path | None, options: ExperimentOptions, *, resume: bool, costs: bool) -> _Plan:
-    """Choose cells, seeds and folder; raises ConfigError and Failure."""
+    """Choose the cells, seeds and folder. Raises ConfigError for an invalid spec, and Failure for invalid options."""
     problem = options.problem(costs=costs)
     if problem is not None:
         raise Failure(problem)
@@ -137,7 +138,9 @@ def _plan(spec: str, out: Path | None, options: ExperimentOptions, *, resume: bo
 
 @contextlib.contextmanager
 def _check_folder(plan: _Plan, *, resume: bool, costs: bool = False) -> Iterator[Executor | None]:
-    """Check the folder; yields the executor of existing trials, and converts errors in the context to Failure."""
+    """Context manager that checks the folder, yields the executor of existing trials, and converts errors in the
+    context to Failure.
+    """
     folder = plan.folder
     try:
         check_folder(folder, plan.cells, resume=resume or (costs and folder.exists()))
@@ -162,9 +165,9 @@ def _lock(plan: _Plan, *, resume: bool, costs: bool = False) -> Iterator[Executo
 def run_experiment_command(
     spec: str, out: Path | None, options: ExperimentOptions, *, resume: bool, costs: bool, dry_run: bool
 ) -> int:
-    """Run an experiment in a terminal; with ``dry_run`` only list its cells, with ``costs`` only measure their costs.
+    """Run an experiment in a terminal, and return the exit code.
 
-    Returns the exit code.
+    If ``dry_run``, only list its cells; if ``costs``, only measure their costs.
     """
     try:
         plan = _plan(spec, out, options, resume=resume, costs=costs)
@@ -210,7 +213,9 @@ def _run_interruptibly(plan: _Plan, recorded_executor: Executor | None) -> Trial
 
 
 def _run(plan: _Plan, recorded_executor: Executor | None, create_display: Callable[[], Display]) -> Trials:
-    """Run the missing trials in a locked folder; ``recorded_executor``: executor of the existing ones, if known."""
+    """Run the missing trials in a locked folder. ``recorded_executor`` is the executor of the existing trials, if
+    known.
+    """
     folder, cells, options = plan.folder, plan.selected_cells, plan.options
     missing_trials = missing_units(folder, cells, plan.seeds)
     total = len(cells) * len(plan.seeds)
@@ -230,7 +235,7 @@ def _run(plan: _Plan, recorded_executor: Executor | None, create_display: Callab
 
 
 def _measure_costs(folder: Path, cells: Sequence[AnyCell]) -> int:
-    """Measure the cost of a single trial of each cell."""
+    """Measure the cost of a single trial of each cell, and return the exit code."""
     from onrig.tools.experiments.cost import COSTS, estimate_costs, read_costs, write_costs
 
     try:
@@ -250,7 +255,9 @@ def _measure_costs(folder: Path, cells: Sequence[AnyCell]) -> int:
 
 
 def _report_outcome(trials: Trials, resume_advice: str) -> int:
-    """Report lost and diverged trials; returns the exit code, which indicates failure if all have diverged."""
+    """Report lost and diverged trials, and return the exit code, which indicates failure if any were lost or all
+    diverged.
+    """
     folder = trials.folder
     print(f"{trials.finished} of {trials.total} trials are in {folder}; report them with `onrig report {folder}`")
     if trials.lost:
@@ -264,7 +271,7 @@ def _report_outcome(trials: Trials, resume_advice: str) -> int:
 
 
 def _count_diverged(folder: Path, cells: Sequence[AnyCell]) -> int:
-    """Number of trials with non-finite rewards."""
+    """Return the number of trials with non-finite rewards."""
     return sum(int((~finite_trials(cell, read_trials(folder, cell))).sum()) for cell in cells)
 
 

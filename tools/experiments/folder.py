@@ -46,13 +46,13 @@ def next_folder(name: str) -> Path:
 
 
 def last_folder(name: str) -> Path | None:
-    """Return the folder of the latest run of an experiment; None if there is none."""
+    """Return the folder of the latest run of an experiment, or None if there is none."""
     number = max(_run_numbers(name), default=None)
     return None if number is None else RUNS / f"{name}-{number}"
 
 
 def check_folder(folder: Path, cells: Sequence[AnyCell], *, resume: bool) -> None:
-    """Check that these cells can be run in a folder; raises UnsuitableFolder."""
+    """Check that these cells can be run in a folder. Raises UnsuitableFolder if they cannot."""
     if not folder.exists():
         if resume:
             raise UnsuitableFolder(f"'{folder}' does not exist; omit --resume to start the experiment")
@@ -76,7 +76,7 @@ def check_folder(folder: Path, cells: Sequence[AnyCell], *, resume: bool) -> Non
 
 
 def check_executor(folder: Path) -> Executor | None:
-    """Return the executor of the trials in a folder; None if unknown.
+    """Return the executor of the trials in a folder, or None if it is unknown.
 
     Raises UnsuitableFolder if it differs from the executor of this process.
     """
@@ -88,9 +88,9 @@ def check_executor(folder: Path) -> Executor | None:
 
 @contextlib.contextmanager
 def lock_folder(folder: Path, spec: bytes, cells: Sequence[AnyCell], verb: str = "experiment") -> Iterator[None]:
-    """Lock a folder that passed `check_folder`, and write spec and cells.
+    """Context manager that locks a folder that has passed `check_folder`, and writes the spec and the cells to it.
 
-    Raises OSError if it cannot be written, and UnsuitableFolder while another process holds the lock.
+    Raises OSError if the folder cannot be written, and UnsuitableFolder if another process holds the lock.
     """
     check_path(folder)
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -114,7 +114,7 @@ def _check_cells(folder: Path, cells: dict[str, AnyCell]) -> None:
     except FileNotFoundError:
         existing_cells = []
     except (OSError, ValueError):
-        # For a damaged list, the names of the trials' folders identify the cells.
+        # If the list is damaged, the names of the trials' folders identify the cells.
         trials = folder / TRIALS
         unknown_names = [path.name for path in trials.iterdir() if path.name not in cells] if trials.is_dir() else []
         if unknown_names:

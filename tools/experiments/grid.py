@@ -48,7 +48,7 @@ _CellResolver = Callable[[Values], tuple[RunConfig | StepRun | None, list[CellPr
 def expand_spec(
     file: SpecFile, find_engine_problems: EngineProblems, find_world_problems: WorldProblems = world_problems
 ) -> Sequence[AnyCell]:
-    """Return every cell of a spec; raises ConfigError with every problem and its line.
+    """Return every cell of a spec. Raises ConfigError with every problem and its line.
 
     Unless the spec sets it, the number of batch updates after an episode is chosen so that every experience is replayed
     eight times on average (de Bruin et al. 2018, App. B.1): 100 for 200 steps and batches of 16, proportionally more at
@@ -91,7 +91,7 @@ def expand_spec(
 
 
 def cell_text(cell: AnyCell) -> str:
-    """Short description of a cell."""
+    """Return a short description of a cell."""
     return ", ".join(
         str(v) if k in ("config", "world", CALLED_KEY, "strategy") else f"{k} {v}" for k, v in cell.label.items()
     )
@@ -104,8 +104,9 @@ def _name_problems(
     names_by_path: dict[str, str],
     config: type[RunConfig] | type[StepRun],
 ) -> Iterator[Problem]:
-    """Yield problems with the names to set; ``names_by_path`` maps paths already set to their names, and is
-    extended."""
+    """Yield the problems with ``names``. ``names_by_path`` maps each path that is already set to the name that sets it,
+    and is extended.
+    """
     for name in names:
         message = name_problem(name, config)
         for target in paths_set_by(name) or (name,):
@@ -194,8 +195,8 @@ def _run_of(file: SpecFile, block: Block, location: NodePath) -> tuple[Path, Run
 
 
 def _world_of(file: SpecFile, world: str, location: NodePath) -> tuple[str, str]:
-    """Return a block's world (as an absolute path for a run's file) and the name of its task (for a file
-    ``run.yaml``, the name of its folder).
+    """Return a block's world, with an absolute path if it names a run's file, and the name of its task, which for a
+    file ``run.yaml`` is the name of its folder.
     """
     task = world.removeprefix(GYM_PREFIX).removeprefix(PLANT_PREFIX)
     if not world.startswith(PLANT_PREFIX) or not task or task in shipped_names():
@@ -218,7 +219,7 @@ def _cell(label: Label, config: RunConfig | StepRun) -> AnyCell:
 
 
 def _find_cause(resolve: _CellResolver, values: Values, problem: CellProblem) -> NodePath | None:
-    """Find the position of the value that causes the problem; axes are tried first."""
+    """Find the position of the value that causes the problem, trying axes first."""
     for name in reversed(values):
         other_values = {n: v for n, v in values.items() if n != name}
         if problem.message not in {t.message for t in resolve(other_values)[1]}:

@@ -71,7 +71,7 @@ class Unit(NamedTuple):
         return self.work_until(self.cell.points)
 
     def work_until(self, points: int) -> float:
-        """Number of updates until the first ``points`` scores."""
+        """Return the total number of updates in the unit's trials until their first ``points`` scores."""
         return self.cell.updates_until(points) * len(self.seeds)
 
 
@@ -85,7 +85,9 @@ class Job(msgspec.Struct, frozen=True, tag=True):
 
 
 class WorldJob(msgspec.Struct, frozen=True, tag=True):
-    """A unit in a world; ``cell`` is the digest of the cell, which depends on the run of a plant's world."""
+    """A unit in a world, in the format sent to a worker. ``cell`` is the cell's digest, which includes the run that
+    defines a plant's world.
+    """
 
     executor: Executor
     cell: str
@@ -117,7 +119,9 @@ def create_job(unit: Unit) -> AnyJob:
 
 
 def decode_job(line: bytes | msgspec.Raw) -> AnyJob:
-    """Decode a job, and register the plugins in files of its configuration; raises ValueError."""
+    """Decode a job, and register the plugins that its configuration reads from files. Raises ValueError if it is
+    invalid.
+    """
     register_resolved(msgspec.json.decode(line, type=dict[str, msgspec.Raw])["config"])
     job: AnyJob = _JOB.decode(line)
     return job
@@ -130,10 +134,10 @@ def load_engine(module: str) -> Engine:
 
 
 def run_job(job: AnyJob, engine: Engine, on_episode: Callable[[int], None]) -> tuple[TrialResult, ...]:
-    """Run the trials of a job in the order of its seeds.
+    """Run the trials of a job, and return their results in the order of its seeds.
 
     ``on_episode`` receives the number of finished episodes (in a world, evaluations) after each. Raises Unavailable if
-    this process has a different executor.
+    this process has a different executor, and ValueError if a world's run has changed since the experiment began.
     """
     if difference := difference_from_this_process(job.executor):
         raise Unavailable(f"the worker on {platform.node()} is unsuitable: trials are {difference}")
@@ -205,7 +209,7 @@ def decode_trials(trials: Sequence[TrialResult]) -> list[Trial]:
 
 
 class JobWorker:
-    """Methods that a local worker offers."""
+    """Methods that a worker offers to its caller."""
 
     def __init__(self, engine: Engine, report_progress: Callable[[int], None]) -> None:
         self._engine: Final = engine

@@ -29,7 +29,7 @@ class ExperimentOptions(NamedTuple):
 
     @property
     def command_line_arguments(self) -> list[str]:
-        """The options as command-line arguments, without ``only``."""
+        """Options as command-line arguments, without ``only``."""
         options = {name: value for name, value in self._asdict().items() if value is not None and name != "only"}
         return [argument for name, value in options.items() for argument in (f"--{name}", str(value))]
 
@@ -48,7 +48,7 @@ class ExperimentOptions(NamedTuple):
 
 
 def check_cluster(address: str) -> None:
-    """Check that Ray is installed and the address well-formed; raises Failure."""
+    """Check that Ray is installed and the address is well-formed. Raises Failure if not."""
     if find_spec("ray") is None:
         raise Failure(_NO_RAY, ExitCode.PREFLIGHT)
     from onrig.tools.experiments.cluster import address_problem
@@ -60,9 +60,9 @@ def check_cluster(address: str) -> None:
 
 @contextlib.contextmanager
 def start_workers(options: ExperimentOptions, folder: Path, resume_advice: str) -> Iterator[Workers]:
-    """Start workers for trials of a folder.
+    """Context manager that starts workers for the trials in a folder, and closes them on exit.
 
-    Worker and folder errors raise Failure, with a message that ends with ``resume_advice``.
+    Errors of the workers or the folder are converted to Failure, with a message that ends with ``resume_advice``.
     """
     workers: Workers | None = None
     try:

@@ -19,11 +19,13 @@ from onrig.tools.quantity import format_duration
 from onrig.tools.terminal import drawing_stream
 
 MAX_JOINT_TRIALS: Final = 16
-"""Maximum number of jointly trained trials; a trial takes about as long as with 50, but needs a third of the memory."""
+"""Maximum number of jointly trained trials. A trial takes about as long as with 50, but a third of the memory
+suffices.
+"""
 
 
 _EXPERIENCE_FRACTION: Final = 0.6
-"""Share of the machine's memory that experiences may use; networks and other processes need the remaining part."""
+"""Share of the machine's memory that experiences may use; networks and other processes need the rest."""
 
 
 class Outcome(NamedTuple):
@@ -58,8 +60,9 @@ def split_units(units: Sequence[Unit], slots: int, n_joint_trials: int = MAX_JOI
 
 
 def max_joint_trials(cells: Sequence[AnyCell], slots: int) -> int:
-    """Return how many trials to train jointly: at most ``MAX_JOINT_TRIALS``, and as many as fit into memory in all
-    slots."""
+    """Return how many trials to train jointly: at most ``MAX_JOINT_TRIALS``, and no more than fit into memory when all
+    slots are in use.
+    """
     from onrig.learner.trials.supported import trial_bytes
 
     max_bytes = max((trial_bytes(cell.config) for cell in cells if isinstance(cell, WorldCell)), default=0)
@@ -68,10 +71,10 @@ def max_joint_trials(cells: Sequence[AnyCell], slots: int) -> int:
 
 
 def run_units(folder: Path, units: Sequence[Unit], n_finished: int, workers: Workers, display: Display) -> Outcome:
-    """Execute units and store their trials; ``n_finished`` trials already exist.
+    """Execute units and store their trials, in addition to ``n_finished`` trials that already exist.
 
-    Raises OSError if results cannot be written, NoWorkers, ExecutorMismatch, and KeyboardInterrupt; finished trials are
-    kept, and the others can be run later.
+    Raises OSError if results cannot be written, and also NoWorkers, ExecutorMismatch and KeyboardInterrupt. In every
+    case, finished trials are kept, and the others can be run later.
     """
     tally = Tally(units, n_finished)
     lost_units: list[UnitLost] = []
@@ -120,7 +123,7 @@ class Tally:
         self._running_units[_key(unit)] = (unit, episodes)
 
     def finish_unit(self, unit: Unit, *, is_done: bool) -> None:
-        """Record a finished or lost unit."""
+        """Record that a unit is finished or lost."""
         self._running_units.pop(_key(unit), None)
         if not is_done:
             self._total_work -= unit.work
@@ -131,7 +134,7 @@ class Tally:
 
     @property
     def episodes(self) -> int:
-        """Episodes of all trials since the start."""
+        """Number of episodes (in a world, evaluations) of all trials since the start."""
         return self._settled_episodes + sum(points * len(unit.seeds) for unit, points in self._running_units.values())
 
     @property
@@ -163,7 +166,7 @@ class Display(Protocol):
 
 
 class PlainDisplay:
-    """Display that prints a progress line now and then, and every warning."""
+    """Display that prints an occasional progress line, and every warning."""
 
     def __init__(self) -> None:
         self._last_line_s = time.monotonic()
@@ -212,7 +215,7 @@ class RichDisplay:
 
 
 def new_display() -> Display:
-    """Return a progress bar on a terminal if rich is installed, otherwise plain lines."""
+    """Return a progress bar if stdout is a terminal and rich is installed, otherwise a plain display."""
     if sys.stdout.isatty():
         try:
             return RichDisplay()

@@ -57,7 +57,7 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     trials: int
     blocks: tuple[Block, ...]
     episodes: int = 0
-    """Episodes of a run's trials."""
+    """Number of episodes per trial of a run."""
     steps: int = 0
     """Number of steps per trial in a world, in place of episodes."""
     evaluation: Evaluation = Evaluation()
@@ -86,13 +86,15 @@ class SpecFile(NamedTuple):
 
 
 def load_spec(path: Path) -> SpecFile:
-    """Read a spec; raises ConfigError with every problem in the file itself."""
+    """Read a spec. Raises ConfigError with every problem in the file itself."""
     document = with_plugins(load_document(path), None if holds_results(path) else path.parent)
     return _spec_file(document, path)
 
 
 def load_copied_spec(path: Path) -> SpecFile:
-    """Read the spec in an experiment's folder, without its plugins, which its cells name; raises ConfigError."""
+    """Read the spec in an experiment's folder, without its plugins, since the stored cells name them. Raises
+    ConfigError.
+    """
     document = load_document(path)
     if isinstance(document.data, dict) and PYTHON in document.data:
         document = dataclasses.replace(document, data=without_key(document.data, (PYTHON,)))
@@ -166,7 +168,7 @@ _AXES: Final[Mapping[str, tuple[str, ...]]] = {
     "gamma": ("learner.*.gamma",),
 }
 """Configuration paths that each axis sets, by short name; ``*`` stands for the section of the cell's algorithm and for
-those that every configuration has.
+the sections that every configuration has.
 """
 
 _ANY: Final = "learner.*."
@@ -194,7 +196,7 @@ class Override(NamedTuple):
 
 
 def axes() -> dict[str, tuple[str, ...]]:
-    """Configuration paths set by each axis, by short name, including the axes of samplings."""
+    """Return the configuration paths that each axis sets, by short name, including the axes of sampling methods."""
     return {**_AXES, **{name: (f"learner.{name}",) for sampling in _samplings() for name in sampling.common}}
 
 
@@ -203,7 +205,7 @@ def _samplings() -> Iterable[type[SamplerSettings]]:
 
 
 def is_sampling_option(axis: str) -> bool:
-    """Whether an axis sets an option of a sampling method, in any section."""
+    """Return whether an axis sets an option of a sampling method, in any section."""
     section = axis.removeprefix("learner.").partition(".")[0]
     return any(section in (sampling.section, *sampling.common) for sampling in _samplings())
 
@@ -214,13 +216,13 @@ def short_name(name: str) -> str:
 
 
 def field_of_algorithm(name: str) -> str | None:
-    """Return the setting that an axis represents in any algorithm; None for other axes."""
+    """Return the setting that an axis represents in any algorithm, or None for other axes."""
     paths = axes().get(name, ())
     return paths[0].removeprefix(_ANY) if paths and paths[0].startswith(_ANY) else None
 
 
 def name_problem(name: str, config: type[RunConfig] | type[StepRun]) -> str | None:
-    """Return what is wrong with the name of an axis, or of a value to set in a configuration; None if it is valid."""
+    """Return what is wrong with the name of an axis or of a value to set in a configuration, or None if it is valid."""
     if name in _SPEC_KEYS:
         return f"'{name}' is set by the key '{_SPEC_KEYS[name]}' of the spec"
     first_key = re.split(r"[.\[]", name, maxsplit=1)[0]
@@ -232,7 +234,9 @@ def name_problem(name: str, config: type[RunConfig] | type[StepRun]) -> str | No
 
 
 def paths_set_by(name: str, algorithm: str | None = None) -> tuple[str, ...]:
-    """Configuration paths that a value with this name sets in cells of ``algorithm`` (None: of any algorithm)."""
+    """Return the configuration paths that a value with this name sets in cells of ``algorithm`` (None: of any
+    algorithm).
+    """
     field = field_of_algorithm(name)
     if field is None:
         return axes().get(name, (name,))
@@ -241,7 +245,7 @@ def paths_set_by(name: str, algorithm: str | None = None) -> tuple[str, ...]:
 
 
 def algorithm_fields(algorithm: str) -> tuple[str, ...]:
-    """Settings of an algorithm; none for an unknown one."""
+    """Return the names of an algorithm's settings; empty for an unknown algorithm."""
     return default_section(algorithm).__struct_fields__ if algorithm in algorithm_names() else ()
 
 
@@ -263,9 +267,9 @@ def settings_of(
 def cell_id(config: RunConfig | StepRun, plant: RunConfig | None = None) -> str:
     """Return the digest of a resolved configuration without its seed: 12 hexadecimal digits.
 
-    ``plant``: the run of a world; only the parts that the world uses are included, without its name. Default values
-    are ignored, so that a later version with more settings can resume an experiment; `equal_settings` detects changed
-    defaults, except in the run of a world.
+    ``plant`` is the run that defines a plant's world; only the parts that the world uses are included, without its
+    name. Default values are ignored, so that a later version with more settings can resume an experiment;
+    `equal_settings` detects changed defaults, except in the run of a world.
     """
     parts = [_drop_defaults(part) for part in _identifying_parts(config)]
     if plant is not None:
@@ -292,7 +296,7 @@ def _identifying_parts(config: RunConfig | StepRun) -> tuple[msgspec.Struct | No
 
 
 def _drop_folders(plugin_files: Pieces | msgspec.UnsetType) -> Pieces | msgspec.UnsetType:
-    """Plugin files without their folders, which must not affect the digest."""
+    """Return plugin files without their folders, which must not affect the digest."""
     if plugin_files is msgspec.UNSET:
         return plugin_files
     return {key: {name: Path(path).name for name, path in files.items()} for key, files in plugin_files.items()}

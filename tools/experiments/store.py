@@ -57,8 +57,7 @@ class Cell(_Labelled, frozen=True):
         return self.config.episodes
 
     def updates_until(self, points: int) -> float:
-        """Return the number of batch updates before the first ``points`` scores of a trial, which take most of its
-        time."""
+        """Return the number of batch updates, which take most of a trial's time, before its first ``points`` scores."""
         updates_per_point = self.config.learner.get("updates_per_episode")
         return (float(updates_per_point) if isinstance(updates_per_point, int | float) else 1.0) * points
 
@@ -74,8 +73,7 @@ class WorldCell(_Labelled, frozen=True):
         return self.config.points
 
     def updates_until(self, points: int) -> float:
-        """Return the number of batch updates of a trial until its first ``points`` scores, which take most of its
-        time."""
+        """Return the number of batch updates, which take most of a trial's time, before its first ``points`` scores."""
         algorithm = self.config.learner.algorithm_config
         iterations = self.config.updates_until(points * self.config.evaluation.every)
         updates_per_iteration = (
@@ -91,10 +89,13 @@ class Trial(NamedTuple):
     """Stored results of one trial of E episodes, or of E evaluations in a world."""
 
     train: NDArray[np.float64]
-    """(E,) mean raw reward per step of each training episode; in a world the mean return of the training episodes
-    closed since the previous evaluation, NaN if there were none."""
+    """(E,) mean raw reward per step of each training episode; in a world, the mean return of the training episodes that
+    ended since the previous evaluation, NaN if there were none.
+    """
     evaluation: NDArray[np.float64]
-    """(E,) scores of the noise-free evaluation before each episode's updates; in a world of each evaluation."""
+    """(E,) scores of the noise-free evaluation before each episode's updates; in a world, the score of each
+    evaluation.
+    """
     batch_noise: NDArray[np.float64] | None = None
     """(n_obs + n_act,) mean absolute noise in the replayed experiences over the run, in normalised units."""
     replayed: NDArray[np.float64] | None = None
@@ -126,7 +127,7 @@ def scores_of(trials: CellTrials) -> tuple[NDArray[np.float64], NDArray[np.bool_
     """
     scores = trials.train if np.isnan(trials.evaluation).all() else trials.evaluation
     has_score = ~np.isnan(scores).all(axis=0)
-    # If every trial has diverged, there are later episodes without scores: assume multiples of the first scored one.
+    # If every trial has diverged, later episodes lack scores; assume that multiples of the first scored one have one.
     has_score |= np.arange(1, scores.shape[1] + 1) % (int(has_score.argmax()) + 1) == 0
     return scores, has_score
 
@@ -140,7 +141,7 @@ def finite_trials(cell: AnyCell, trials: CellTrials) -> NDArray[np.bool_]:
 
 
 def read_spec(folder: Path) -> Spec:
-    """Read the spec of an experiment's folder; raises ConfigError."""
+    """Read the spec in an experiment's folder. Raises ConfigError if it is invalid."""
     return load_copied_spec(folder / SPEC).spec
 
 
@@ -196,7 +197,7 @@ def read_trials(folder: Path, cell: AnyCell) -> CellTrials:
 
 
 def archive_path(folder: Path, cell: AnyCell) -> Path:
-    """Path of the archive of a cell's published trials (``onrig.tools.experiments.archive``)."""
+    """Return the path of the archive of a cell's published trials (``onrig.tools.experiments.archive``)."""
     return folder / TRIALS / f"{cell.id}.npz"
 
 
@@ -217,12 +218,12 @@ def _read_archive(folder: Path, cell: AnyCell) -> dict[int, Trial]:
         if not arrays["train"].shape == arrays["evaluation"].shape == shape:
             raise ValueError("unexpected shapes")
         return {int(seed): Trial(*values) for seed, *values in zip(arrays["seeds"], *columns, strict=True)}
-    except Exception as error:  # truncated or altered; zipfile and numpy raise a dozen kinds
+    except Exception as error:  # truncated or altered; zipfile and numpy raise a dozen types
         raise ValueError(f"'{path}' is damaged ({error}): restore it from the repository") from None
 
 
 def read_trial(folder: Path, cell: AnyCell, seed: int) -> Trial | None:
-    """Read one trial; returns None if there is no complete one."""
+    """Read one trial. Return None if there is no complete one."""
     try:
         with open_file(_trial_path(folder, cell, seed), None) as file, np.load(file, allow_pickle=False) as arrays:
             optional_arrays = {
@@ -230,7 +231,7 @@ def read_trial(folder: Path, cell: AnyCell, seed: int) -> Trial | None:
             }
             if "replayed" in optional_arrays and len(optional_arrays["replayed"]) < len(
                 REPLAY_MEASURES
-            ):  # from a version with fewer measures
+            ):  # written by a version with fewer measures
                 unknown_rows = np.full(
                     (len(REPLAY_MEASURES) - len(optional_arrays["replayed"]), *optional_arrays["replayed"].shape[1:]),
                     np.nan,
@@ -244,13 +245,13 @@ def read_trial(folder: Path, cell: AnyCell, seed: int) -> Trial | None:
             *optional_arrays.get("replayed", ()),
             *optional_arrays.get("shield", ()),
         )
-    except Exception:  # missing, truncated or altered; zipfile and numpy raise a dozen kinds
+    except Exception:  # missing, truncated or altered; zipfile and numpy raise a dozen types
         return None
     return trial if all(a.shape == shape and a.dtype == np.float64 for a in columns) else None
 
 
 def missing_seeds(folder: Path, cell: AnyCell, seeds: Iterable[int]) -> list[int]:
-    """List the seeds without a complete trial.  Raises ValueError for a damaged archive."""
+    """Return the seeds without a complete trial. Raises ValueError for a damaged archive."""
     archived_trials, stored_seeds = _read_archive(folder, cell), _seeds_with_file(folder, cell)
     return [
         seed
@@ -290,7 +291,7 @@ def write_cells(folder: Path, cells: Sequence[AnyCell]) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove half-written files of an interrupted run."""
+    """Remove the half-written files of an interrupted run."""
     for path in (*folder.glob(f".*{_UNFINISHED}"), *(folder / TRIALS).glob(f"*/.*{_UNFINISHED}")):
         path.unlink(missing_ok=True)
 

@@ -45,7 +45,7 @@ class NoWorkers(Exception):
 
 
 class ExecutorMismatch(Exception):
-    """A worker's executor differs from that of the other trials; the message names both."""
+    """A worker's executor differs from the other trials' executor; the message names both."""
 
 
 class Workers(Protocol):
@@ -56,7 +56,7 @@ class Workers(Protocol):
         """Number of concurrent units."""
 
     def run(self, units: Sequence[Unit]) -> Iterator[Event | None]:
-        """Execute units in order and yield their events; yields None at intervals without events.
+        """Execute units in order, and yield their events. Yield None at intervals while there are none.
 
         Raises NoWorkers and ExecutorMismatch.
         """
@@ -155,7 +155,9 @@ def _event(process: _Process, reply: Reply) -> Iterator[Event]:
 
 
 def outcome_event(unit: Unit, outcome: Outcome) -> Event:
-    """Convert the outcome of a call to the event of its unit; raises ExecutorMismatch."""
+    """Convert the outcome of a call to the event of its unit. Raises ExecutorMismatch if the worker refused
+    the call.
+    """
     match outcome:
         case Value(value):
             return UnitDone(unit, decode_trials(msgspec.json.decode(value, type=tuple[TrialResult, ...])))

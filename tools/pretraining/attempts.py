@@ -1,8 +1,8 @@
-"""Attempts of a pretraining: one that has learned nothing is set aside; the next has a longer horizon.
+"""Attempts of a pretraining: an attempt that has learned nothing is set aside, and the next one has a longer horizon.
 
-Learning can end in a policy that does nothing.  On plants with little force that is the best policy for a short
-horizon: the cost of moving comes at once, and the reward after several swings.  On a drawn plant another attempt takes
-a minute; on a rig it would take an hour.
+Learning can end in a policy that does nothing. On plants with little force, this is the best policy for a short
+horizon, because moving costs something at once and is rewarded only after several swings. Another attempt takes a
+minute on a drawn plant; on a rig, it would take an hour.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _MAX_SEED: Final = 2**31
 def is_stuck(evaluations: Sequence[Scores], n_earlier: int) -> bool:
     """Return whether an attempt after ``n_earlier`` others has learned nothing.
 
-    None of the last PATIENCE_PIECES policies is better than the first one (the 95 % interval of the median difference,
-    paired by plant, is not above 0).
+    This is the case after enough pieces if none of the last PATIENCE_PIECES policies is better than the first one, that
+    is, if no 95 % interval of the median difference, paired by plant, lies above 0.
     """
     if len(evaluations) <= MIN_PIECES * 2**n_earlier:
         return False
@@ -42,12 +42,12 @@ def is_stuck(evaluations: Sequence[Scores], n_earlier: int) -> bool:
 
 
 def attempt_folder(folder: Path, number: int) -> Path:
-    """Return the folder in ``folder`` to which a failed attempt, counted from 1, is moved."""
+    """Return the subfolder of ``folder`` to which the failed attempt ``number``, counted from 1, is moved."""
     return folder / f"attempt-{number}"
 
 
 def attempt_config(folder: Path, n_failed: int, episodes: int) -> RunConfig:
-    """Return the configuration of the first piece of the attempt after ``n_failed`` failed ones."""
+    """Return the configuration for the first piece of the attempt that follows ``n_failed`` failed ones."""
     config = load_resolved(attempt_folder(folder, n_failed) / _CONFIG_FILE)
     return msgspec.structs.replace(
         config,
@@ -74,7 +74,7 @@ def _sync_folders(*folders: Path) -> None:
 def set_aside(folder: Path, n_failed: int) -> None:
     """Move the run of the latest failed attempt to a folder of its own, unless this has already been done.
 
-    The configuration is moved last, so that an interrupted move is completed.
+    The configuration is moved last, so that an interrupted move is detected and completed.
     """
     destination = attempt_folder(folder, n_failed)
     if not n_failed or (destination / _CONFIG_FILE).exists():
@@ -94,6 +94,6 @@ def kept_names(n_failed: int) -> set[str]:
 
 
 def _attempt_seed(folder: Path, n_failed: int) -> int:
-    """Return the seed of the attempt after ``n_failed`` failed ones."""
+    """Return the seed of the attempt that follows ``n_failed`` failed ones."""
     first_seed = load_resolved(attempt_folder(folder, 1) / _CONFIG_FILE).seed
     return int(np.random.SeedSequence((first_seed, n_failed)).generate_state(1)[0] % _MAX_SEED)

@@ -19,7 +19,9 @@ from onrig.tools.pretrained import N_HELD_OUT_PLANTS
 from onrig.tools.twin_findings import uncovered_findings
 
 _PIECE_STEPS: Final = 5000
-"""Approximate length of a piece, long compared with the start-up of the processes (a few hundred steps)."""
+"""Approximate number of steps in a piece, large compared with the start-up time of the processes (a few
+hundred steps).
+"""
 _MIN_COVERED_SAMPLES: Final = 100
 """Minimum number of samples within the shield's box."""
 
@@ -27,7 +29,7 @@ Columns = dict[str, tuple[float, ...]]
 
 
 class DrawnSamples(NamedTuple):
-    """Samples for training, by parameter (``device.twin.samples``)."""
+    """Samples for training and for evaluation, by parameter (as in ``device.twin.samples``)."""
 
     training_samples: Columns
     held_out: Columns
@@ -36,7 +38,7 @@ class DrawnSamples(NamedTuple):
 
 
 def split_samples(result: Result, config: RunConfig, file: str) -> DrawnSamples:
-    """Split the samples of an identification into training and held-out ones; raises Failure if they are unusable."""
+    """Split the samples of an identification into training and held-out ones. Raises Failure if they are unusable."""
     if len(result.samples) < _MIN_COVERED_SAMPLES:
         remedy = "identify the rig again (onrig identify)"
         raise Failure(
@@ -98,7 +100,9 @@ def twin_of(config: RunConfig, result: Result, samples: Mapping[str, Any]) -> di
 
 
 def exploration_end_episode(config: RunConfig) -> float:
-    """Return the training episode, of full length, from which on the exploration's amplitude is nearly constant."""
+    """Return the training episode from which on the exploration's amplitude is nearly constant, if all episodes have
+    full length.
+    """
     exploration = config.exploration
     if not isinstance(exploration, ScheduledNoise):
         return 0.0
@@ -110,7 +114,7 @@ def exploration_end_episode(config: RunConfig) -> float:
 
 
 def _last_change(points: Points) -> float:
-    """Return the abscissa from which on the amplitude stays within a tenth of its maximum of the last one."""
+    """Return the abscissa from which on the amplitude differs from its last value by at most a tenth of its maximum."""
     tolerance = 0.1 * max(amplitude for _, amplitude in points)
     last_amplitude = points[-1][1]
     different = [k for k, (_, amplitude) in enumerate(points) if abs(amplitude - last_amplitude) > tolerance]

@@ -43,9 +43,9 @@ DEFAULT_MINUTES: Final = 10.0
 MAX_EPISODES: Final = 10_000
 
 ScoreSink = Callable[[RunConfig, Scores], object]
-"""Receives the scores of each evaluation."""
+"""Function that receives the scores of each evaluation."""
 AttemptSink = Callable[[Pretraining], object]
-"""Receives the record after an attempt that learned nothing."""
+"""Function that receives the record after an attempt that learned nothing."""
 
 
 class PretrainingStopped(Failure):
@@ -65,10 +65,10 @@ def pretrain(
 ) -> Pretraining:
     """Learn on plants drawn from a configuration's identification until the score has settled.
 
-    ``name``: path or shipped name of a configuration that names an identification; ``minutes`` and ``episodes`` are
-    limits.  Writes a run folder with ``pretraining.json``, ``identified.yaml`` and ``start.yaml`` to ``out``.
+    ``name`` is the path or shipped name of a configuration that names an identification; ``minutes`` and ``episodes``
+    are limits. Writes a run folder with ``pretraining.json``, ``identified.yaml`` and ``start.yaml`` to ``out``.
     ``on_evaluation`` receives the scores on the held-out plants after each piece, ``on_failed_attempt`` the record
-    before learning starts again.  Raises ConfigError, Failure, and PretrainingStopped.
+    before learning starts again. Raises ConfigError, Failure, and PretrainingStopped.
 
     >>> onrig.pretrain("pendulum", ["identified=found/identified.yaml"], out="pretrained").evaluations[-1].median
     """
@@ -108,7 +108,7 @@ def resume(
     on_failed_attempt: AttemptSink = lambda record: None,
     signals: bool = False,
 ) -> Pretraining:
-    """Continue a pretraining to its end, however it was stopped; raises Failure and PretrainingStopped."""
+    """Continue a pretraining to its end, however it was stopped. Raises Failure and PretrainingStopped."""
     record = read_pretraining(folder)
     if record.ended:
         raise Failure(f"the pretraining in '{folder}' has ended: {record.ended}")
@@ -159,9 +159,10 @@ def _continue_pretraining(
 
 
 def _end_reason(record: Pretraining, exploration_end: float) -> str:
-    """Return why a pretraining ends after its latest evaluation; empty if it continues.
+    """Return why a pretraining ends after its latest evaluation, or an empty string if it continues.
 
-    A score that settles before the training episode ``exploration_end`` may be a plateau: less exploration is to come.
+    A score that settles before the training episode ``exploration_end`` may be a plateau, since exploration is yet to
+    decrease.
     """
     episode = record.evaluations[-1].episode
     if episode >= exploration_end and has_settled(record.evaluations):
@@ -172,8 +173,8 @@ def _end_reason(record: Pretraining, exploration_end: float) -> str:
 
 
 def _next_piece(folder: Path, episode: int, n_failed: int) -> Plan | None:
-    """Return the plan of the piece that ends with ``episode``, in the attempt after ``n_failed`` failed ones; None if
-    the piece is complete.
+    """Return the plan of the piece that ends with ``episode``, in the attempt that follows ``n_failed`` failed ones, or
+    None if the piece is complete.
     """
     if n_failed and not (folder / "config.yaml").exists():
         config = attempt_config(folder, n_failed, episode)

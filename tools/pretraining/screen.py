@@ -25,7 +25,7 @@ def show_pretraining(
     episodes: int | None,
     resumed_folder: Path | None,
 ) -> int:
-    """Start or continue a pretraining, and print the expected score on the rig; returns the exit code."""
+    """Start or continue a pretraining, print the expected score on the rig, and return the exit code."""
     folder = resumed_folder or out or Path(f"pretrained-{Path(str(name)).resolve().stem}")
 
     def show(config: RunConfig, scores: Scores) -> None:

@@ -26,7 +26,7 @@ N_SCREENING_PLANTS: Final = 8
 
 
 def write_start(folder: Path, config: RunConfig, record: Pretraining) -> None:
-    """Write the recipe; raises OSError."""
+    """Write the recipe. Raises OSError."""
     text = f"# Starts a run from the pretraining in this folder: onrig run CONFIG --pretrained {folder}\n"
     replace_own_file(
         folder / START_FILE, (text + dump_yaml(start_recipe(folder, config, record))).encode(), durable=True
@@ -34,12 +34,12 @@ def write_start(folder: Path, config: RunConfig, record: Pretraining) -> None:
 
 
 def start_recipe(folder: Path, config: RunConfig, record: Pretraining) -> dict[str, Any]:
-    """Return the learner, selection and exploration of the pretraining, continued from its end."""
+    """Return a recipe that continues the pretraining's learner, selection and exploration from where it ended."""
     folder_path = str(folder.resolve())
     other_algorithms = set(registry.names(registry.ALGORITHMS)) - {learner_settings(config.learner).algorithm}
     learner = {name: section for name, section in config.learner.items() if name not in other_algorithms}
     selection = msgspec.to_builtins(config.selection)
-    if not learner_settings(config.learner).algorithm_config.batch_steps:  # others learn only from their own policies
+    if not learner_settings(config.learner).algorithm_config.batch_steps:  # on-policy algorithms cannot be seeded
         selection["seed_from"] = folder_path
         if total_improvement(record.evaluations).low > 0:
             learner["screening"] = N_SCREENING_PLANTS
@@ -74,7 +74,7 @@ def _quote(path: Path) -> str:
 
 
 def shift_schedule(amplitude: Any, episodes: int) -> Any:
-    """Return an amplitude schedule, or one per actuator, for a run that begins ``episodes`` later."""
+    """Return an amplitude schedule, or one per actuator, shifted for a run that begins ``episodes`` later."""
     if isinstance(amplitude, dict):
         return {name: shift_schedule(points, episodes) for name, points in amplitude.items()}
     return [

@@ -1,9 +1,9 @@
 """Race learner configurations on randomly drawn plants, and recommend the best.
 
-All candidates are tested with the same pairs of a seed and a plant, which is drawn from the uncertainty of the rig's
-parameters.  A candidate is eliminated only if it is significantly worse (docs/advice.md). Finished trials are kept:
---resume continues a stopped race, with a larger budget if desired. Writes advised.yaml, the recipes of all candidates
-and a page; `onrig run CONFIG --advised DIR` uses the best candidate.
+All candidates are tested on the same pairs, each of a seed and a plant drawn from the uncertainty of the rig's
+parameters. A candidate is eliminated only if it is significantly worse (docs/advice.md). Finished trials are kept, so
+that --resume can continue a stopped race, with a larger budget if desired. The race writes advised.yaml, the recipes of
+all candidates and a page; `onrig run CONFIG --advised DIR` uses the best candidate.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Options:
     minutes: Annotated[float, Value("M")] | None = None
     """Computing time in minutes, on all workers (default: 20)."""
     trials: Count | None = None
-    """Number of trials, instead of minutes; gives the same result on all machines of the same kind."""
+    """Number of trials to run, instead of minutes; the result is then the same on all machines of the same kind."""
     out: Folder | None = None
-    """Folder of the race (default: runs/advice-NAME-N)."""
+    """Folder for the race (default: runs/advice-NAME-N)."""
     resume: bool = False
     """Continue in DIR (default: the latest runs/advice-NAME-N)."""
     workers: Count | None = None
@@ -40,7 +40,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Run the race; returns the exit code."""
+    """Run the race and return the exit code."""
     if options.minutes is not None and options.trials is not None:
         return complain("advise", "give the budget by either --minutes or --trials, not both")
     if options.minutes is not None and not 0.0 < options.minutes <= 1e6:

@@ -2,9 +2,9 @@
 
 Fuzzy Q-iteration maximises the discounted sum of rewards; the finite-horizon optimum maximises the mean reward. Its
 "polished" row is the reference: an achieved score and therefore a lower bound on the optimum. Its "estimate" is not a
-bound. Rewards are means per step over an episode from the task's start, on the exact plant: no quantization, delay or
-shield. If the twin has noise, one row is the best of 1000 noisy episodes (mean of 50 repetitions) of the controller
-computed without noise: the reference under noise of de Bruin et al. 2018 (App.  C).
+bound. Rewards are means per step over an episode from the task's start, on the exact plant, without quantization, delay
+or shield. If the twin has noise, one row shows the best of 1000 noisy episodes (mean of 50 repetitions) of the
+controller computed without noise, which is the reference under noise of de Bruin et al. 2018 (App. C).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Compute or look up the scores and print them; returns the exit code."""
+    """Compute or look up the scores, print them, and return the exit code."""
     from onrig.tools.baseline import baseline
 
     return baseline(options.config, options.set, options.grid)

@@ -16,18 +16,18 @@ class Options:
     """Arguments of the verb."""
 
     config: Config
-    """Path or shipped name of a configuration, or folder that contains a run.yaml."""
+    """Path or shipped name of a configuration, or a folder that contains a run.yaml."""
     _: KW_ONLY
     explain: bool = False
     """Also print limits and schedules as tables (--plot draws them)."""
     set: Overrides = ()
     trust: Trust = False
     plot: File | None = None
-    """Like --explain, and draw plots to FILE."""
+    """Print the tables of --explain, and draw plots to FILE."""
 
 
 def main(options: Options) -> int:
-    """Check the configuration; returns the exit code."""
+    """Check the configuration and return the exit code."""
     from onrig.tools.check import show
 
     return show(options.config, options.set, in_detail=options.explain, plot=options.plot)

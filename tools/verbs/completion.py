@@ -15,11 +15,11 @@ class Options:
     """Arguments of the verb."""
 
     shell: Literal["bash", "zsh"]
-    """Shell of the script."""
+    """Shell for which the script is printed."""
 
 
 def main(options: Options) -> int:
-    """Print the script; returns the exit code."""
+    """Print the script and return the exit code."""
     from onrig.tools.cli import VERBS, all_verbs, members
     from onrig.tools.completion import script
 

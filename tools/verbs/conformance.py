@@ -1,10 +1,10 @@
 """Test a device against the numbered rules of hw/PROTOCOL.md, and list the rules that it breaks.
 
-With PORT, a serial port, the device reports its rig.  CONFIG describes the rig and the connection to a device, or a
-twin or driver that is started. Most checks leave the actuators at their safe output. The others command a share
-(--share) of the device's range in both directions, for a few periods at a time, and let the lease expire; no shield
-protects the rig during these checks. Checks that need an operator (e-stop, sensor, power) run only with --hands. Exit
-code 4: the device broke a rule or did not answer.
+If PORT is given, the device on this serial port reports its rig. A CONFIG instead describes the rig and the connection
+to its device, or to a twin or driver, which is then started. Most checks leave the actuators at their safe output. The
+others command a share (--share) of each actuator's range in both directions, for a few periods at a time, and let the
+lease expire; no shield protects the rig during these checks. Checks that need an operator (e-stop, sensor, power) run
+only with --hands. The exit code is 4 if the device broke a rule or did not answer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Options:
     hands: bool = False
     """Also run the checks that need an operator, who receives instructions."""
     share: Annotated[float, Value("SHARE")] = 0.1
-    """Commanded share of each actuator's range."""
+    """Share of each actuator's range that the checks command."""
     yes: bool = False
     """Do not ask before driving a device."""
     baud: Count = 921_600
@@ -41,7 +41,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Test the device; returns the exit code."""
+    """Test the device and return the exit code."""
     if not 0.0 < options.share <= 1.0:
         return complain("conformance", f"--share: expected more than 0 and at most 1, got {options.share:g}")
     from onrig.tools.conformance import show_list

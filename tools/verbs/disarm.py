@@ -35,7 +35,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Disarm the device; returns the exit code."""
+    """Disarm the device and return the exit code."""
     if not 0 < options.wait < math.inf:
         return complain("disarm", f"--wait: expected a number of seconds above 0, got {options.wait:g}")
     import time

@@ -26,14 +26,14 @@ class Options:
     set: Overrides = ()
     trust: Trust = False
     run_dir: Folder = Path("runs")
-    """Folder for run folders; its disk is checked."""
+    """Folder in which run folders are created; its disk is checked."""
     quick: bool = False
     """Measure the loop for 1 s instead of 10 s."""
     json: Json | None = None
 
 
 def main(options: Options) -> int:
-    """Examine the machine; returns the exit code."""
+    """Examine the machine and return the exit code."""
     from onrig.tools.doctor.examination import examine_machine, looks_like_configuration
 
     if options.config is None and options.json not in (None, "-") and looks_like_configuration(options.json):

@@ -1,7 +1,7 @@
 """Run trials of many configurations, on all cores or on a cluster.
 
-Finished trials are stored in one file each. --resume continues a stopped experiment; trials that were in progress start
-again.  The result of a trial does not depend on --resume, --workers, --chunk or --cluster.
+Each finished trial is stored in a file of its own. --resume continues a stopped experiment; trials that were in
+progress start again. The result of a trial does not depend on --resume, --workers, --chunk or --cluster.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Options:
     """Path or shipped name of an experiment, such as figure-12-quick."""
     _: KW_ONLY
     out: Folder | None = None
-    """Folder of the results (default: runs/NAME-N)."""
+    """Folder for the results (default: runs/NAME-N)."""
     resume: bool = False
     """Continue in DIR (default: the latest runs/NAME-N)."""
     workers: Count | None = None
@@ -41,7 +41,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Run the experiment; returns the exit code."""
+    """Run the experiment and return the exit code."""
     from onrig.tools.experiments.experiment import run_experiment_command
     from onrig.tools.experiments.options import ExperimentOptions
 

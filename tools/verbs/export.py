@@ -30,7 +30,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Export the run; returns the exit code."""
+    """Export the run and return the exit code."""
     from onrig.tools.export import export_run
 
     return export_run(options.run, options.format, options.out)

@@ -22,7 +22,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Serve until Ctrl-C; returns the exit code."""
+    """Serve until Ctrl-C, and return the exit code."""
     from onrig.runtime.run_state.report import use_plain_output
     from onrig.tools.active_runs import choose_run
     from onrig.tools.foxglove.process import serve_viewers

@@ -1,8 +1,8 @@
 """Estimate a plant's parameters and their joint uncertainty from its device's signals.
 
-With CONFIG, the twin, or the device on the port --device, is excited within the configuration's limits and under its
-shield.  With RUN, the log of a run is used. Both write identified.yaml, which a run uses as `identified: FILE`, and an
-HTML page (docs/identification.md).
+Given a CONFIG, the command excites its twin, or the device on the port given by --device, within the configuration's
+limits and under its shield. Given a RUN, it uses the log of the run. Both write identified.yaml, which a run uses as
+`identified: FILE`, and an HTML page (docs/identification.md).
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ class Options:
     full experiment).
     """
     sharpen: bool = False
-    """Combine a run's newest ticks with the identification that it began with; repeatedly while the run continues."""
+    """Combine a run's newest ticks with the identification that it began with, and repeat this while the run
+    continues.
+    """
     yes: bool = False
     """Do not ask before driving a device."""
     out: Folder | None = None
-    """Folder of the result (default: identified-NAME, or the run folder)."""
+    """Folder for the result (default: identified-NAME, or the run folder)."""
     study: Count | None = None
     """Identify N random twins and report coverage."""
     policies: bool = False
@@ -47,7 +49,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Identify the plant; returns the exit code."""
+    """Identify the plant and return the exit code."""
     from pathlib import Path
 
     from onrig.tools.identification.identify import show_identification
@@ -79,7 +81,7 @@ def main(options: Options) -> int:
 
 
 def _inapplicable_options(options: Options, *, of_run: bool) -> str | None:
-    """Return a message for options that do not apply to the kind of source, or None."""
+    """Return a message about options that do not apply to this kind of source, or None if all apply."""
     inapplicable_names: tuple[str, ...]
     if of_run:
         reason = f"'{options.source}' is a run"

@@ -1,7 +1,7 @@
 """Write an initial rig, task, run and README.
 
-The files are copied from the plant's template, or generated from a MuJoCo model or from the plant of another package.
-The first run is on a twin; the README describes the steps to the first run on hardware.
+The files are copied from the plant's template, or generated from a MuJoCo model or from another package's plant. The
+first run is on a twin; the README describes the steps to the first run on hardware.
 
 Exit codes: 0 written; 2 DIR is not empty or not writable, or no files exist for this plant.
 """
@@ -24,11 +24,11 @@ class Options:
     plant: Annotated[str, Value("PLANT", complete="plant")] = "pendulum"
     """Plant to start from: a folder of docs/examples, ``mujoco``, or the kind of an installed plant."""
     model: File | None = None
-    """Model of ``--plant mujoco`` (MJCF or URDF)."""
+    """Model for ``--plant mujoco`` (MJCF or URDF)."""
 
 
 def main(options: Options) -> int:
-    """Write the files; returns the exit code."""
+    """Write the files and return the exit code."""
     from onrig.tools.first_rig import write_first_rig
 
     return write_first_rig(options.folder, options.plant, options.model)

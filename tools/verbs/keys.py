@@ -1,7 +1,7 @@
 """Generate key pairs for a rig and its learners.
 
-Copy DIR/rig to the rig (link.keys) and DIR/learner to the learner (onrig learn --keys), with mode 0700.  Keys are never
-overwritten.
+Copy DIR/rig to the rig (link.keys) and DIR/learner to the learner (onrig learn --keys), with mode 0700. Existing keys
+are never overwritten.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ class Options:
     """Arguments of the verb."""
 
     folder: Folder
-    """Folder for the keys; must not exist when the rig's keys are generated."""
+    """Folder for the keys; it must not exist when the rig's keys are generated."""
     _: KW_ONLY
     learner: Annotated[str, Value("NAME")] = "learner"
-    """Name of the learner; in an existing folder, a learner is added."""
+    """Name of the learner; if the folder already exists, this learner is added to it."""
 
 
 def main(options: Options) -> int:
-    """Generate keys; returns the exit code."""
+    """Generate keys and return the exit code."""
     from onrig.tools.key_folder import make_keys
 
     return make_keys(options.folder, options.learner)

@@ -18,7 +18,7 @@ class Options:
     """Path or shipped name of the rig's configuration."""
     _: KW_ONLY
     connect: Annotated[str, Value("ENDPOINT")]
-    """Address on which the rig listens: tcp://HOST:PORT, ipc://PATH."""
+    """Address on which the rig listens: tcp://HOST:PORT or ipc://PATH."""
     keys: Folder | None = None
     """Folder with this learner's keys (onrig keys); needed for tcp."""
     plain_loopback: bool = False
@@ -34,7 +34,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Learn until the rig's run ends; returns the exit code."""
+    """Learn until the rig's run ends, and return the exit code."""
     from onrig.runtime.config.problem import ConfigError
     from onrig.runtime.exit_codes import ExitCode
     from onrig.runtime.link.client import PATIENCE_S
@@ -73,7 +73,7 @@ def main(options: Options) -> int:
 
 
 def endpoint_problem(endpoint: str, *, with_keys: bool, plain: bool) -> str | None:
-    """Return a message for an endpoint that is invalid or needs keys, or None."""
+    """Return a message if an endpoint is invalid or the keys do not suit it, otherwise None."""
     import zmq
 
     from onrig.runtime.link.endpoint import parse_tcp

@@ -1,7 +1,7 @@
 """List the serial ports, the connected devices, and the processes that have each port open.
 
-No port is opened. Use the path by id in configurations and for --device: it survives replugging. Only
-processes visible to this user are listed.
+No port is opened. Use the path by id in configurations and for --device, since it survives replugging. Only processes
+that are visible to this user are listed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """List the ports; returns the exit code: 0 even without ports."""
+    """List the ports and return the exit code, which is 0 even if there are none."""
     from onrig.tools.port_list import show
 
     return show(options.json)

@@ -1,9 +1,9 @@
 """Learn on plants drawn from a rig's identification, before the rig itself moves.
 
-CONFIG names a result of onrig identify (identified: FILE, or --set identified=FILE). The policy learns on a twin, under
-the rig's limits and shield, with a new plant from the identification's samples in each episode.  Held-out samples show
-which score can be expected on the rig.  Pretraining ends when the score has settled, and writes a recipe from which a
-run starts (docs/pretraining.md).
+CONFIG names a result of `onrig identify` (identified: FILE, or --set identified=FILE). The policy learns on a twin,
+under the rig's limits and shield, with a new plant from the identification's samples in each episode. Held-out samples
+show what score to expect on the rig. Pretraining ends when the score has settled, and writes a recipe with which a run
+can start (docs/pretraining.md).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Options:
     """Path or shipped name of the rig's configuration."""
     _: KW_ONLY
     out: Folder | None = None
-    """Folder of the result (default: pretrained-NAME)."""
+    """Folder for the result (default: pretrained-NAME)."""
     minutes: Annotated[float, Value("M")] | None = None
     """Maximum computing time in minutes (default: 10)."""
     episodes: Count | None = None
@@ -35,7 +35,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Run the pretraining; returns the exit code."""
+    """Run the pretraining and return the exit code."""
     if options.config is None and options.resume is None:
         raise UsageError("required: a configuration, or --resume DIR")
     if options.resume is not None and (

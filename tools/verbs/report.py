@@ -29,7 +29,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Report the results; returns the exit code."""
+    """Report the results and return the exit code."""
     if options.out is not None and options.tensorboard is not None:
         return complain("report", "--tensorboard cannot be combined with --out")
     from onrig.tools.report import report

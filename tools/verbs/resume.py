@@ -18,11 +18,11 @@ class Options:
     """Run folder (default: the only active run under the current folder)."""
     _: KW_ONLY
     yes: bool = False
-    """Do not ask before the rig moves again, if RUN is not given."""
+    """Skip the confirmation that is required if RUN is not given, because the rig moves again."""
 
 
 def main(options: Options) -> int:
-    """Resume a run; returns the exit code."""
+    """Resume a run and return the exit code."""
     from onrig.tools.active_runs import resume
 
     return resume(options.run, confirmed=options.yes)

@@ -13,8 +13,8 @@ class Options:
     """Arguments of the verb."""
 
     config: Config | None = None
-    """Path or shipped name of a configuration, or folder that contains a run.yaml (default with --resume: the
-    run's configuration).
+    """Path or shipped name of a configuration, or a folder that contains a run.yaml (default with --resume: the run's
+    configuration).
     """
     _: KW_ONLY
     run_dir: Folder | None = None
@@ -43,7 +43,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Run the rig; returns the exit code."""
+    """Run the rig and return the exit code."""
     if options.config is None and options.resume is None:
         raise UsageError(_misplaced_configuration(options) or "required: a configuration, or --resume DIR")
     if options.resume is not None and options.run_dir is not None:

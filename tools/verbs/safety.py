@@ -1,11 +1,11 @@
 """Test the shield with adversarial policies and report the worst margin.
 
-Adversarial and random policies drive plants from the complete box of limits.predicted: first through the core of the
-tick, with sensor errors, late commands and lost frames, then through twin, protocol and session in virtual time. The
-host dies in each episode (runtime/SAFETY.md). Exit code 5 if a limit was exceeded.
+Adversarial and random policies drive plants drawn from the complete box of limits.predicted: first through the core of
+the tick, with sensor errors, late commands and lost frames, then through the twin, protocol and session in virtual
+time. In each episode, the host dies (runtime/SAFETY.md). The exit code is 5 if a limit was exceeded.
 
-If limits.predicted is of kind 'sampled', the plants are drawn from its uncertainty, and --barrier computes the
-barrier table.
+If limits.predicted is of kind 'sampled', the plants are drawn from its uncertainty, and --barrier computes the barrier
+table.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Options:
     barrier: bool = False
     """Compute and test the barrier table for limits.predicted of kind 'sampled'; takes minutes."""
     plants: Count = 24
-    """Number of plants for the computation of a barrier table."""
+    """Number of plants for computing a barrier table."""
     tests: Count = 3000
-    """Number of hostile episodes in the test of a barrier table, each with a new plant."""
+    """Number of hostile episodes for testing a barrier table, each with a new plant."""
     plot: File | None = None
     """Only draw the safe sets to FILE."""
     set: Overrides = ()
@@ -42,7 +42,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Run both campaigns and print their results; returns the exit code."""
+    """Run both campaigns, print their results, and return the exit code."""
     if options.episodes < 0 or options.lockstep < 0 or options.seed < 0:
         return complain("safety", "--episodes, --lockstep and --seed: expected 0 or more")
     if not options.episodes and not options.lockstep and options.plot is None:

@@ -21,7 +21,7 @@ class Options:
     write: bool = False
     """Write the files (default: only show them)."""
     user: bool = False
-    """Set up a user service (only the unit), which needs no root privileges."""
+    """Set up a user service, which consists of the unit only and needs no root privileges."""
     root: Folder = Path("/")
     """Write under DIR (for system images)."""
     device: Port | None = None
@@ -31,7 +31,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Show the files, and write them with --write; returns the exit code."""
+    """Show the files, write them if --write is given, and return the exit code."""
     from onrig.tools.service.installation import install
 
     return install(

@@ -26,7 +26,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Print settings; returns the exit code."""
+    """Print settings and return the exit code."""
     from onrig.tools.settings import show
 
     return show(options.paths, options.of, markdown=options.markdown)

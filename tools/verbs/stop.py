@@ -25,7 +25,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Stop a run and wait for its end; returns the exit code."""
+    """Stop a run, wait for its end, and return the exit code."""
     from onrig.tools.active_runs import stop
 
     return stop(options.run, now=options.now)

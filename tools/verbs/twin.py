@@ -22,7 +22,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Run the twin until SIGINT or SIGTERM; returns the exit code."""
+    """Run the twin until SIGINT or SIGTERM, and return the exit code."""
     from onrig.runtime.config.problem import ConfigError
     from onrig.runtime.exit_codes import ExitCode
     from onrig.runtime.run_state.report import use_plain_output

@@ -22,7 +22,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Watch until the run ends or q is pressed; returns the exit code."""
+    """Watch until the run ends or q is pressed, and return the exit code."""
     from onrig.tools.watch import watch
 
     return watch(options.run, once=options.once, plain=options.plain)

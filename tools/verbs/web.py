@@ -22,7 +22,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Serve until Ctrl-C; returns the exit code."""
+    """Serve until Ctrl-C, and return the exit code."""
     from onrig.runtime.exit_codes import ExitCode
     from onrig.runtime.run_state.report import use_plain_output
     from onrig.runtime.run_state.running import find_running

@@ -1,4 +1,4 @@
-"""Worlds: step-by-step environments of S trials with E actors each, and their common interface.
+"""Worlds: step-by-step environments for S trials with E actors each, and their common interface.
 
 ``gym.py`` provides gymnasium tasks, ``plants.py`` our own plants.
 """
@@ -20,16 +20,16 @@ Policy = Callable[[NDArray[np.floating]], NDArray[np.floating]]
 
 
 class StepResult(NamedTuple):
-    """Outcome of one step of every actor; rows of actors that did not step repeat their last observation."""
+    """Outcome of one step of every actor; actors that did not step repeat their last observation."""
 
     observation: Values
-    """(S, E, n): observation after the step; in a finished episode the last one."""
+    """(S, E, n): observation after the step; in a finished episode, its last observation."""
     reward: NDArray[np.float64]
     """(S, E), raw units; 0 without a step."""
     terminated: Bools
     """(S, E): whether the task is over, so that no return follows."""
     truncated: Bools
-    """(S, E): whether the time limit ends the episode; false if it terminated at the same step."""
+    """(S, E): whether the time limit ends the episode; false if the episode terminated at the same step."""
     action: NDArray[np.float64]
     """(S, E, m): applied action, normalised, without actuator noise."""
     intervened: Bools
@@ -70,12 +70,13 @@ class Actor(NamedTuple):
     """Number of the trial's actors with the same role."""
 
     def episode(self, n_played: int) -> int:
-        """Index of the actor's next episode among the episodes of all the trial's actors with the same role."""
+        """Return the index of the actor's next episode among the episodes of all the trial's actors with the same
+        role."""
         return n_played * self.actors + self.number
 
 
 def make_actors(seeds: Sequence[int], roles: Sequence[Role]) -> list[Actor]:
-    """Actors with ``roles`` in trials with ``seeds``, trial by trial."""
+    """Return the actors with ``roles`` in trials with ``seeds``, trial by trial."""
     actor_fields = [(role, [*roles[:e]].count(role), [*roles].count(role)) for e, role in enumerate(roles)]
     return [Actor(seed, *actor) for seed in seeds for actor in actor_fields]
 
@@ -93,7 +94,7 @@ class World(Protocol):
         ...
 
     def begin(self, actor_mask: Bools) -> Values:
-        """Begin the next episode of the actors in ``actor_mask`` (S, E); returns all observations, (S, E, n)."""
+        """Begin the next episode of the actors in ``actor_mask`` (S, E), and return all observations, (S, E, n)."""
         ...
 
     def step(self, action: NDArray[np.floating], actor_mask: Bools) -> StepResult:
@@ -109,7 +110,7 @@ class World(Protocol):
 
 
 def episode_returns(world: World, actors: tuple[int, int], act: Policy) -> NDArray[np.float64]:
-    """Play one episode with each of (S, E) actors in parallel; returns the sum of each one's rewards, (S, E)."""
+    """Play one episode with each of (S, E) actors in parallel, and return the sum of each actor's rewards, (S, E)."""
     is_playing: Bools = np.ones(actors, np.bool_)
     observation, total = world.begin(is_playing), np.zeros(actors)
     while is_playing.any():

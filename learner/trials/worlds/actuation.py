@@ -1,4 +1,4 @@
-"""Path of actions from policies to plants for a batch of actors: shields, delay and backlash."""
+"""Path of a batch of actors' actions from policies to plants: shields, delay and backlash."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Flags = NDArray[np.bool_]
 
 
 class Shields:
-    """Shields of A actors, with the last commands of each.
+    """Shields of A actors, with each actor's last commands.
 
     Raises ValueError for limits with which no shield can be built.
     """
@@ -30,7 +30,7 @@ class Shields:
         self._safe_command = np.array([a.safe for a in config.rig.actuators])
         self._is_in_fallback: Final = np.zeros(actors, np.bool_)
         self._sent_commands: Final = np.zeros((2, actors, instruments.m))
-        """The last two commands, the newest first, without actuator noise."""
+        """The last two commands, newest first, without actuator noise."""
 
     def begin(self, is_selected: Flags) -> None:
         """Start an episode of the actors marked by ``is_selected`` (A,)."""
@@ -42,9 +42,9 @@ class Shields:
     def guard(
         self, requested_actions: NDArray[np.float64], observations: NDArray[np.float64], is_selected: Flags
     ) -> tuple[Flags, Flags]:
-        """Replace actions (A, m) by the shields' actions for normalised observations (A, n).
+        """Replace actions (A, m), in place, with the shields' actions for normalised observations (A, n).
 
-        Returns which shields intervened and which tripped, (A,) each.
+        Return which shields intervened and which tripped, (A,) each.
         """
         instruments = self._instruments
         intervened, tripped = np.zeros((2, len(is_selected)), np.bool_)
@@ -65,7 +65,7 @@ class Shields:
         return intervened, tripped
 
     def record_sent(self, command: NDArray[np.float64], actors: slice | Flags) -> None:
-        """Record the commands (A, m) of these actors."""
+        """Record the commands in ``command`` (A, m) that these actors have sent."""
         self._sent_commands[:, actors] = np.stack((command, self._sent_commands[0]))[:, actors]
 
 
@@ -78,14 +78,14 @@ class DelayLine:
         self._safe_command = np.array([a.safe for a in config.rig.actuators])
         delay, period_s = instruments.plant.delay_s, instruments.period_s
         periods = np.zeros(actors) if delay is msgspec.UNSET else np.broadcast_to(delay, actors) / period_s
-        periods = np.minimum(periods, horizon)  # a longer delay exceeds the episode
+        periods = np.minimum(periods, horizon)  # a longer delay would exceed the episode
         whole_periods = np.floor(periods + 1e-9)
         self._whole_periods: Final = whole_periods.astype(np.int64)
         """Number of complete periods of delay."""
         self._fractional_delay_s: Final = np.maximum(periods - whole_periods, 0.0) * period_s
         self._has_delay: Final = bool(self._whole_periods.any() or self._fractional_delay_s.any())
         self._commands: Final = np.zeros((int(self._whole_periods.max(initial=0)) + 2, actors, instruments.m))
-        """Last commands, the newest first."""
+        """Last commands, newest first."""
         self._backlash: Final = instruments.plant.backlash
         self._backlash_outputs: Final = np.zeros((actors, instruments.m))
         """Outputs of the backlash."""
@@ -96,7 +96,8 @@ class DelayLine:
         self._backlash_outputs[is_selected] = self._safe_command
 
     def advance_plants(self, state: States, command: NDArray[np.float64], is_selected: Flags) -> States:
-        """States of all actors after one period; those marked by ``is_selected`` send ``command`` (A, m)."""
+        """Return the states of all actors after one period, in which those marked by ``is_selected`` send ``command``
+        (A, m)."""
         instruments = self._instruments
         if not self._has_delay and self._backlash is msgspec.UNSET:
             return instruments.advance(state, command)

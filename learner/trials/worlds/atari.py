@@ -1,8 +1,8 @@
 """Atari games as the papers on Rainbow play them (Mnih et al. 2015, Methods; van Hasselt et al. 2019, App. E).
 
 Each action is repeated for four frames, of which the last two are combined by their maximum, in grey and scaled to a
-square; an episode begins with up to 30 idle actions.  In training, rewards are clipped to [-1, 1] and a lost life ends
-the episode, whose successor continues the game.
+square; an episode begins with up to 30 idle actions.  In training, rewards are clipped to [-1, 1], and a lost life ends
+the episode; the next episode continues the game.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SCREEN_SIZE: Final = 84
 """Number of rows and columns of a frame."""
 _NAMESPACE: Final = "ale_py"
 _MAX_STEPS: Final = 27_000
-"""Limit of an episode: 108 000 frames."""
+"""Maximum number of steps in an episode, which take 108 000 frames."""
 
 
 def register_games() -> None:
@@ -31,7 +31,7 @@ def register_games() -> None:
 
 
 def is_game(task: str) -> bool:
-    """Whether a task is an Atari game."""
+    """Return whether a task is an Atari game."""
     try:
         return str(gymnasium.spec(task).entry_point).startswith(_NAMESPACE)
     except gymnasium.error.Error:

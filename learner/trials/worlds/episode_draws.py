@@ -37,9 +37,9 @@ class EpisodeDraws:
         self._episode_targets = EpisodeTargets(config.task, rig, config.period_us, horizon) if n_targets else None
         self._indices: Final = np.arange(n_actors)
         self._noise: Final = np.zeros((n_actors, horizon + 1 if self.is_noisy else 0, len(self._sigma)))
-        """Normalised units."""
+        """(A, horizon + 1, n + m), normalised units; (A, 0, n + m) without noise."""
         self._targets: Final = np.zeros((n_actors, horizon + 1, n_targets))
-        """SI units."""
+        """(A, horizon + 1, q), SI units."""
 
     @property
     def episodes_differ(self) -> bool:
@@ -47,12 +47,13 @@ class EpisodeDraws:
         return self.is_noisy or self._are_starts_drawn or self._episode_targets is not None
 
     def nominal_start(self) -> States:
-        """State at the start of an episode, (A,) each; for drawn starts, the middle of the intervals."""
+        """Return the state at the start of an episode, (A,) each; for drawn starts, the middle of their intervals."""
         start = middle_start(self._starts)
         return tuple(np.full(len(self._actors), start[name]) for name in self._state_names)
 
     def draw(self, i: int, n_played: int, state: States) -> None:
-        """Draw the episode of actor ``i`` after ``n_played`` of its episodes; write a drawn start into ``state``."""
+        """Draw the episode that actor ``i`` plays after ``n_played`` others; if its start is drawn, write it into
+        ``state``."""
         actor = self._actors[i]
         seed, role, episode = actor.seed, actor.role, actor.episode(n_played) + 1
         if self.is_noisy:
@@ -66,9 +67,9 @@ class EpisodeDraws:
             self._targets[i] = self._episode_targets.values_for_role(seed, role, episode)
 
     def noise(self, step: NDArray[np.int64]) -> NDArray[np.float64] | None:
-        """Noise on n observations and m actions at each actor's step, (A, n + m); None without noise."""
+        """Return the noise on n observations and m actions at each actor's step, (A, n + m); None without noise."""
         return self._noise[self._indices, step] if self.is_noisy else None
 
     def targets(self, step: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Targets at each actor's step, or at the last one, (A, q)."""
+        """Return the targets at each actor's step, at most the last one, (A, q)."""
         return self._targets[self._indices, np.minimum(step, self._horizon)]

@@ -23,7 +23,7 @@ def make_world(
     image: Image | None = None,
     store: FrameStore | None = None,
 ) -> World:
-    """Create the world for trials with ``seeds``, with an actor for each role; raises NoSuchTask.
+    """Create the world for trials with ``seeds``, with an actor for each role; raise NoSuchTask if that is impossible.
 
     ``image``: images that the algorithm expects, whose frames are in ``store``.
     """
@@ -48,7 +48,8 @@ def run_of_world(run: StepRun) -> RunConfig | None:
 
 
 def spaces_of_world(run: StepRun, image: Image | None = None) -> Spaces:
-    """Sizes of a run's world, after a test step; raises NoSuchTask."""
+    """Return the sizes of a run's world after a test step; raise NoSuchTask if the world cannot be created or the step
+    fails."""
     world = make_world(run, [0], [Role.PLANT_EVAL], image)
     actor = np.ones((1, 1), np.bool_)
     try:

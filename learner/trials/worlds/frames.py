@@ -1,7 +1,7 @@
-"""Video frames, each stored once, however many experiences show it.
+"""Video frames, each of which is stored once, no matter how many experiences show it.
 
 An experience holds the numbers of the frames in its observations, oldest first, in place of pixels; number 0 is blank
-and precedes the first frame of an episode.  Numbers are reused once neither a memory nor a world refers to them.
+and precedes the first frame of an episode.  A number is reused once neither a memory nor a world refers to it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAX_FRAMES: Final = 1 << 24
-"""Maximum number of stored frames: numbers that single precision represents."""
+"""Maximum number of stored frames, whose numbers single precision must represent exactly."""
 _FIRST_SWEEP_SIZE: Final = 4096
 """Number of stored frames at the first search for unused ones."""
 _SWEEP_GROWTH: Final = 1.25
@@ -24,13 +24,13 @@ Numbers = NDArray[np.floating]
 
 
 class FrameStore:
-    """Frames of all trials; memory grows with the number in use."""
+    """Frames of all trials; the memory taken grows with the number of frames in use."""
 
     def __init__(self, size: int, max_used_frames: int, *, first_sweep_size: int = _FIRST_SWEEP_SIZE) -> None:
-        """``size``: bytes of a frame; ``max_used_frames``: maximum number in use at a time; ``first_sweep_size`` is for
-        tests.
+        """``size``: bytes of a frame; ``max_used_frames``: maximum number of frames in use at a time;
+        ``first_sweep_size`` is for tests.
 
-        Raises ValueError if this needs more than ``MAX_FRAMES``.
+        Raises ValueError if more than ``MAX_FRAMES`` would be needed.
         """
         capacity = int(max(max_used_frames, first_sweep_size) * _SWEEP_GROWTH) + 2
         if capacity > MAX_FRAMES:
@@ -43,7 +43,7 @@ class FrameStore:
         """Number of frames in memory, including the blank one and unused ones that no search has found yet."""
         self._next_sweep_size = first_sweep_size
         self.references: Final[list[Callable[[], Numbers]]] = []
-        """Functions that return the frame numbers in use, one for each owner."""
+        """Functions that return the frame numbers in use, one function per owner."""
 
     @property
     def size(self) -> int:
@@ -53,7 +53,7 @@ class FrameStore:
     def make_room(self, count: int) -> None:
         """Free unused numbers if fewer than ``count`` are free.
 
-        Numbers that no owner refers to are freed, so call it only between steps.
+        Numbers to which no owner refers are freed, so call this only between steps.
         """
         if len(self._free_numbers) >= count or self.n_stored + count <= self._next_sweep_size:
             return
@@ -74,12 +74,12 @@ class FrameStore:
         return number
 
     def read(self, numbers: Numbers) -> Pixels:
-        """Frames (..., size) with these numbers (...)."""
+        """Return the frames (..., size) with these numbers (...)."""
         return self._frames[numbers.astype(np.int64)]
 
 
 class FrameStack:
-    """Numbers of the last frames of E episodes."""
+    """Numbers of the last frames in each of E episodes."""
 
     def __init__(self, store: FrameStore, episodes: int, frames: int) -> None:
         """``frames``: number of frames in an observation."""
@@ -89,7 +89,7 @@ class FrameStack:
         store.references.append(lambda: self.numbers)
 
     def make_room(self) -> None:
-        """Prepare for one frame of every episode."""
+        """Prepare the store for one more frame of every episode."""
         self._store.make_room(len(self.numbers))
 
     def push(self, episode: int, frame: Pixels, *, is_first: bool) -> None:

@@ -1,8 +1,8 @@
 """Gymnasium tasks as worlds: ``Pendulum-v1``, ``HalfCheetah-v4``, ``LunarLanderContinuous-v3``, ...
 
-Observations are one-dimensional boxes, as float32 and not normalised, or images with one channel: a world then passes
-on the numbers of the last few frames (``frames``).  Actions are bounded boxes, mapped from [-1, 1], or one discrete
-choice.
+Observations are one-dimensional boxes, as float32 and not normalised, or images with one channel, for which a world
+passes on the numbers of the last few frames (``frames``).  Actions are bounded boxes, mapped from [-1, 1], or one
+discrete choice.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def make(
 ) -> Env:
     """Create one environment, with episodes truncated after ``horizon`` steps (None: as registered).
 
-    ``is_training`` and ``image``, rows and columns of a frame, apply to Atari games.  Raises NoSuchTask.
+    ``is_training`` and ``image`` (rows and columns of a frame) apply only to Atari games.  Raises NoSuchTask if the
+    environment cannot be created.
     """
     register_envs()
     atari.register_games()
@@ -61,11 +62,11 @@ def make(
 
 
 def spaces_of(task: str, env: Env, frames: int = 1) -> Spaces:
-    """Sizes of a task, with ``frames`` images in an observation; raises NoSuchTask for spaces that no learner here can
-    use."""
+    """Return the sizes of a task with ``frames`` images in an observation; raise NoSuchTask for spaces that no learner
+    here can use."""
     observations, actions = env.observation_space, env.action_space
     limit = None if env.spec is None else env.spec.max_episode_steps
-    horizon = limit or getattr(env.unwrapped, "episode_steps", None)  # limit of a twin's task
+    horizon = limit or getattr(env.unwrapped, "episode_steps", None)  # the limit of a twin's task
     if horizon is None:
         raise NoSuchTask(f"the episodes of '{task}' have no limit: set a horizon in steps")
     image = None
@@ -91,7 +92,7 @@ def spaces_of(task: str, env: Env, frames: int = 1) -> Spaces:
 
 
 class GymWorld:
-    """One environment for every actor of every trial; an episode's seed depends on trial, role and index."""
+    """One environment for every actor in every trial; an episode's seed depends on trial, role and index."""
 
     def __init__(
         self,
@@ -104,9 +105,9 @@ class GymWorld:
         image: Image | None = None,
         store: FrameStore | None = None,
     ) -> None:
-        """Create an environment for each role in each trial, whose images are stored in ``store`` (None: a new one).
+        """Create an environment for each role in each trial; their images are stored in ``store`` (None: a new store).
 
-        ``image``: images that the algorithm expects.  Raises NoSuchTask.
+        ``image``: images that the algorithm expects.  Raises NoSuchTask if an environment cannot be created.
         """
         self._actors: Final = make_actors(seeds, roles)
         self._envs: Final = [
@@ -188,7 +189,7 @@ class GymWorld:
             self._stack.push(i, frame_or_vector, is_first=is_first)
 
     def _to_task_actions(self, action: NDArray[np.float64]) -> Sequence[Any]:
-        """Convert actions to the task's: numbers of choices, or values within its box."""
+        """Convert actions to the task's own: indices of choices, or values within its box."""
         if self.spaces.levels is not None:
             choices = self._first_choice + np.rint(0.5 * (action[:, 0] + 1.0) * (self.spaces.levels - 1)).astype(int)
             return cast("list[int]", choices.tolist())

@@ -1,6 +1,6 @@
 """Our plants as worlds, optionally varied, with delay, termination and the shield.
 
-Noise is drawn per episode.  If the shield acts, the experience contains its action, as on a rig.
+Noise is drawn per episode.  If the shield acts, the experience contains the shield's action, as on a rig.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class PlantOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Options of a plant's world."""
 
     set: dict[str, object] = {}
-    """Dotted paths of the run's configuration, with their values."""
+    """Settings of the run's configuration to change: values by dotted path."""
     shield: bool = False
     """Whether a shield enforces the run's limits."""
     end_outside: bool = False
@@ -40,14 +40,14 @@ class PlantOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     counts: bool = False
     """Whether sensors and actuators have the rig's resolution."""
     cut_off: bool = False
-    """Whether evaluations count the steps that a termination cuts off, as the scores of a run do."""
+    """Whether evaluations count the steps that a termination cuts off, as a run's scores do."""
     plants: dict[str, Annotated[tuple[Quantity, ...], msgspec.Meta(min_length=1)]] = {}
-    """Values of the plant's parameters, in place of the twin's: a trial of seed k uses the entries with index k (modulo
-    their number) throughout."""
+    """Values of the plant's parameters, in place of the twin's: a trial with seed k always uses the entries with index
+    k (modulo their number)."""
 
 
 def load_plant_run(task: str, options: PlantOptions) -> RunConfig:
-    """Load the run of a plant world by name or path; raises NoSuchTask."""
+    """Load the run of a plant world by name or path; raise NoSuchTask if that fails."""
     assignments = [f"{path}={msgspec.json.encode(value).decode()}" for path, value in options.set.items()]
     try:
         config = load_run(task, assignments, lambda: {("device", "twin"): TwinOptions, ("learner",): settings_type()})
@@ -57,7 +57,7 @@ def load_plant_run(task: str, options: PlantOptions) -> RunConfig:
 
 
 def world_config(config: RunConfig, task: str) -> RunConfig:
-    """Check that the configuration of ``task`` is suitable for a world, and return it; raises NoSuchTask otherwise."""
+    """Return the configuration of ``task`` if it is suitable for a world; raise NoSuchTask otherwise."""
     if config.device.twin is None:
         raise NoSuchTask(f"'{task}' has no twin: set device.twin")
     if config.rig.previous_command:
@@ -68,7 +68,7 @@ def world_config(config: RunConfig, task: str) -> RunConfig:
 
 
 def draw_plants(config: RunConfig, options: PlantOptions, seeds: Sequence[int], actors: int) -> Plant | None:
-    """Return the plants of all trials as a batch, one for each of the ``actors`` of each trial; None without
+    """Return the plants of all trials as a batch, one for each of the ``actors`` in each trial; None without
     ``plants``.
 
     Raises NoSuchTask for parameters that the plant does not have, or values out of bounds.
@@ -110,10 +110,10 @@ class PlantWorld:
     ) -> None:
         """``options``: all apply except ``set``, which ``config`` already includes.
 
-        ``plant`` replaces the twin's; its parameters may be arrays (S * E,), with one value for each actor.
-        ``fixed_length``: all actors play episodes of fixed length in parallel.  Rewards are then views, filled at the
-        end of the episode, and policies receive float64 (standardised inputs differ in their bits from those for the
-        float32 in a memory).  Raises ValueError for limits with which no shield can be built.
+        ``plant`` replaces the twin's plant; its parameters may be arrays (S * E,), with one value for each actor.
+        ``fixed_length``: all actors play episodes of fixed length in parallel.  Rewards are then views that are filled
+        at the end of the episode, and policies receive float64, from which standardised inputs differ in their bits
+        from those for the float32 values in a memory.  Raises ValueError for limits with which no shield can be built.
         """
         options = options or PlantOptions()
         instruments = Instruments(config, plant, counts=options.counts)
@@ -144,7 +144,7 @@ class PlantWorld:
         self._step: Final = np.zeros(A, np.int64)
         self._state = self._draws.nominal_start()
         self._signal_history: Final = np.zeros((instruments.inputs.history + 1, A, instruments.n + instruments.targets))
-        """Normalised signals, the current ones first."""
+        """Normalised signals, current ones first."""
 
     @property
     def is_noisy(self) -> bool:
@@ -238,29 +238,29 @@ class PlantWorld:
         return is_outside
 
     def _signals(self, state: States, step: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Exact measurements of states, and targets at these steps, (A, n + q), SI units."""
+        """Return the exact measurements of states, and the targets at these steps, (A, n + q), in SI units."""
         measured_signals = self._instruments.measure(state)
         if not self._instruments.targets:
             return measured_signals
         return np.concatenate((measured_signals, self._draws.targets(step)), axis=1)
 
     def _observe(self, signals: NDArray[np.float64], noise: NDArray[np.float64] | None) -> NDArray[np.float64]:
-        """Normalised signals (A, n + q) with sensor noise."""
+        """Return the normalised signals (A, n + q) with sensor noise."""
         instruments = self._instruments
         return instruments.normalise_with_noise(signals, None if noise is None else noise[:, : instruments.n])
 
     def _policy_inputs(self) -> Values:
-        """Policy inputs, (S, E, k)."""
+        """Return the policy inputs, (S, E, k)."""
         return self._instruments.inputs.compute(self._signal_history).reshape(*self._shape, -1).astype(self._dtype)
 
     def _noise(self) -> NDArray[np.float64] | None:
-        """Current noise (A, n + m)."""
+        """Return the current noise (A, n + m); None without noise."""
         return self._draws.noise(self._step)
 
 
 class _EpisodeRewards:
-    """Rewards of complete episodes of T steps, computed in one call at the end; until then the returned views contain
-    zeros."""
+    """Rewards of complete episodes of T steps, which are computed in one call at the end; until then, the returned
+    views contain zeros."""
 
     def __init__(self, instruments: Instruments, steps: int, actors: int) -> None:
         self._instruments: Final = instruments
@@ -270,13 +270,13 @@ class _EpisodeRewards:
         self._rewards: NDArray[np.float64] = np.zeros((steps, actors))
 
     def begin(self) -> None:
-        """Start an episode; the views of the previous one remain valid."""
+        """Start an episode; views returned in the previous one remain valid."""
         self._rewards = np.zeros_like(self._rewards)
 
     def add_step(
         self, t: int, measured_signals: NDArray[np.float64], command: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Add step ``t``; returns the view of its rewards (A,)."""
+        """Add step ``t``, and return the view of its rewards (A,)."""
         self._episode_signals[t], self._episode_commands[t] = measured_signals, command
         if t == len(self._rewards) - 1:
             previous_commands = np.concatenate(

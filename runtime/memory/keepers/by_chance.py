@@ -56,7 +56,8 @@ class Reservoir(Keeper):
 
 
 class ThinnedKeeper(Keeper):
-    """A keeper that receives each experience with ``probability`` ([DE] of §6.4, a ratio of sampling frequencies)."""
+    """Keeper that passes each experience to another keeper with ``probability`` ([DE] of §6.4, a ratio of sampling
+    frequencies)."""
 
     def __init__(self, keeper: Keeper, probability: float, rng: np.random.Generator) -> None:
         """Offer experiences to ``keeper`` with ``probability``; raises ValueError unless it lies in (0, 1]."""

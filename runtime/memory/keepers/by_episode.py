@@ -1,9 +1,10 @@
 """FarPolFrac, MaxKLDiv and MinError: eviction of entire episodes, by a mean over their experiences.
 
-Source: Novati & Koumoutsakos 2019, algorithm 1, and the filters of its code.  The paper evicts an episode once the
-others exceed N experiences; for C slots, N is C less the length of the episode. Here the slots of the episode are
-overwritten one by one, first step first, so that the cost per insert is small, and its last steps remain longest. With
-this eviction, the paper's `oldest` is FIFO; the three strategies are FIFO until the learner's first feedback.
+Source: Novati & Koumoutsakos 2019, algorithm 1, and the filters in its code.  The paper evicts an episode once the
+others exceed N experiences; for C slots, N is C minus the length of the episode.  Here, the slots of the episode are
+overwritten one by one, starting from its first step, so that the cost per insert is small and its last steps remain
+longest.  With this kind of eviction, the paper's `oldest` is FIFO, and the three strategies act like FIFO until the
+learner's first feedback.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from onrig.runtime.memory.order.ranked import INFINITY_BITS
 _FIXED_POINT_SCALE: Final = 1 << 30
 """Integers per unit of a value (resolution 1e-9), which make the sums exact."""
 _MAX_INTEGER: Final = 1 << 44
-"""Largest integer (a value of 16384); less for a memory of more than 2^18 slots, to keep its sums below 2^62."""
+"""Largest integer (for a value of 16384); smaller if a memory has more than 2^18 slots, to keep its sums below 2^62."""
 _NO_KEY: Final = (1 << 64) - 1
 """Key of a record that cannot be chosen, because it is free or its episode is still growing or being evicted."""
 _NUMBER_MASK: Final = 0xFFFFFFFF
@@ -28,7 +29,7 @@ _NO_RECORD: Final = _NUMBER_MASK
 
 
 class _EpisodeRecords:
-    """Records of the stored episodes: key for the choice, first slot, number of steps, and sum of the integers.
+    """Records of the stored episodes: key for choosing one, first slot, number of steps, and sum of the integers.
 
     Arrays are (capacity,); they are accessed through memoryviews, because array items take twice as long to read and
     write.
@@ -44,7 +45,7 @@ class _EpisodeRecords:
             self.keys.data, self.first_slots.data, self.sizes.data, self.totals.data
         )  # fmt: skip
         self.first_free_record = self.n_used = 0
-        """First free record; number of records ever used."""
+        """First free record, and number of records ever used."""
 
     @property
     def nbytes(self) -> int:
@@ -57,7 +58,7 @@ class _EpisodeRecords:
         return None if self.key_view[record] == _NO_KEY else record
 
     def allocate(self) -> int:
-        """Return a free record, for an episode without steps."""
+        """Take a free record for an episode that has no steps yet."""
         record = self.first_free_record
         self.first_free_record = self.first_slot_view[record]
         self.n_used = max(self.n_used, record + 1)
@@ -70,7 +71,7 @@ class _EpisodeRecords:
         self.first_free_record = record
 
     def rank(self, records: NDArray[np.int64], *, evicts_largest: bool) -> None:
-        """Set the keys of complete episodes from their means."""
+        """Set the keys of these complete episodes according to their means."""
         mean = (self.totals[records] / self.sizes[records]).astype(np.float32)
         rank = mean.view(np.uint32).astype(np.uint64)
         if evicts_largest:
@@ -122,7 +123,7 @@ class ByEpisode(Keeper):
     def place(self) -> int:
         """Return the next free slot, or the next one of the episode being evicted.
 
-        An episode that fills the entire memory loses its first step.
+        If a single episode fills the entire memory, it loses its first step.
         """
         if self._n_filled < self.capacity:
             self._n_filled += 1
@@ -189,7 +190,7 @@ class ByEpisode(Keeper):
         return integers
 
     def _mean_terms(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the terms of an episode's mean, which are not negative."""
+        """Return the non-negative terms that are averaged over an episode."""
         terms: NDArray[np.float64] = np.abs(values)
         return terms
 
@@ -213,7 +214,7 @@ class ByEpisode(Keeper):
         )
 
     def state(self) -> Arrays:
-        """Return values, episodes and successors by slot, and the position of the next write."""
+        """Return the value, episode and successor of each slot, and the position of the next write."""
         numbers = self._records.keys.astype(np.uint32)
         if self._current_record != _NO_RECORD:
             numbers[self._current_record] = self._episode_number

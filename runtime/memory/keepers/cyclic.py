@@ -1,4 +1,4 @@
-"""FIFO and FULL: slots in order.  When the memory is full, FIFO wraps around and FULL rejects experiences."""
+"""FIFO and FULL, which fill the slots in order.  Once the memory is full, FIFO wraps around and FULL rejects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Fifo(Keeper):
         self._next_slot = 0
 
     def place(self) -> int:
-        """Return the slot written longest ago."""
+        """Return the next slot: a free one or, once all are filled, the one written longest ago."""
         slot = self._next_slot
         self._next_slot = slot + 1 if slot + 1 < self.capacity else 0
         return slot
@@ -66,7 +66,7 @@ class Full(Keeper):
         return slot
 
     def place_all(self, exploration: NDArray[np.floating], episode: int) -> Slots:
-        """Return the free slots in order, then rejections."""
+        """Return the free slots in order, followed by ``REJECTED`` for each experience that does not fit."""
         slots = self._next_slot + np.arange(len(exploration), dtype=np.int64)
         is_free = slots < self.capacity
         self.n_rejected += len(slots) - int(is_free.sum())

@@ -30,7 +30,7 @@ class Signal(enum.Enum):
     """Inputs of a strategy other than age and chance."""
 
     EXPLORATION = "exploration"
-    """Distance between the action and the policy's, known when an experience is written."""
+    """Distance between the action and the policy's action, known when an experience is written."""
     TD_ERROR = "TD error"
     """Latest absolute TD error, fed back by the learner."""
     POLICY = "policy"
@@ -46,7 +46,7 @@ class Signal(enum.Enum):
 
 
 FEEDBACK: Final = {"td": Signal.TD_ERROR, "far": Signal.FAR, "kl": Signal.KL}
-"""Feedback of the learner on replayed experiences, by its name on the link."""
+"""The learner's feedback on replayed experiences, keyed by its name on the link."""
 
 
 class Parameter(NamedTuple):
@@ -83,7 +83,7 @@ class Parameter(NamedTuple):
 
 
 class Keeper:
-    """One retention strategy over slots 0 ... capacity - 1; subclasses override the events they use."""
+    """One retention strategy over slots 0 ... capacity - 1; subclasses override the methods for the events they use."""
 
     name: ClassVar[str]
     """Name in the strategy notation."""
@@ -93,9 +93,9 @@ class Keeper:
     bytes_per_slot: ClassVar[float] = 0.0
     """Upper bound on the bytes per slot."""
     fixed_bytes: ClassVar[int] = 0
-    """Upper bound on the bytes regardless of capacity, excluding a few hundred."""
+    """Upper bound on the bytes that do not depend on the capacity, not counting a few hundred."""
     checkpoint_bytes_per_slot: ClassVar[float] = 0.0
-    """Bytes per slot for checkpoints of its state: the stored copy, and the next one while it is written."""
+    """Bytes per slot for checkpoints of its state: the stored copy, and the next one while it is being written."""
     holds: ClassVar[str] = ""
     """Description of what its memory holds, for users."""
     keeps_all: ClassVar[bool] = False
@@ -151,7 +151,7 @@ class Keeper:
         return {"kind": np.array(self.name), "capacity": np.array(self.capacity)}
 
     def restore(self, state: Arrays) -> None:
-        """Restore ``state``; raises ValueError if it is from a keeper of another name or capacity."""
+        """Restore ``state``; raises ValueError if it comes from a keeper with a different name or capacity."""
         saved = (
             str(state["kind"]) if "kind" in state else "none",
             int(state["capacity"]) if "capacity" in state else 0,

@@ -1,4 +1,4 @@
-"""TDE and Expl: the least useful experience, by rank, is the most likely to be overwritten.
+"""TDE and Expl: experiences are ranked by usefulness, and the least useful one is the most likely to be overwritten.
 
 Source: de Bruin et al. 2018, §7.1.2, eq. 7.
 """
@@ -21,22 +21,24 @@ from onrig.runtime.memory.order.uniforms import UNIFORMS_BYTES, Uniforms
 MAX_EXPONENT: Final = 100.0
 """Maximum exponent of a rank law; beyond it the second rank is never drawn, and the integral overflows."""
 _DIRECTORY_BYTES: Final = 16_384
-"""Bytes of an empty ranked order, and of its leaves beyond ``BYTES_PER_SLOT``."""
-# Below this |1 - alpha| the power form of the integral loses more digits than the error of the logarithm (about
-# |1 - alpha| ln n in a probability).
+"""Bytes of an empty ranked order, including those that its leaves need beyond ``BYTES_PER_SLOT``."""
+# Below this |1 - alpha|, rounding in the power form of the integral costs more accuracy than replacing it with the
+# logarithm, whose error is about |1 - alpha| ln n in a probability.
 _LOG_FORM_TOLERANCE: Final = 1e-8
 
 
 class RankDistribution:
-    """P(j) ~ j^-alpha over the ranks 1 ... n (de Bruin et al. 2018, eq. 7): exact, without a table, in a few steps.
+    """Distribution P(j) ~ j^-alpha over the ranks 1 ... n (de Bruin et al. 2018, eq. 7), drawn exactly, without a
+    table, and in a few steps.
 
-    Rejection-inversion: W. Hörmann, G. Derflinger, "Rejection-inversion to generate variates from monotone discrete
-    distributions", ACM TOMACS 6(3), 1996; 1 to 1.2 uniforms per draw.  The paper's code draws one of max(3, C/500) bins
-    of equal probability and a uniform rank within it, which only approximates the distribution.
+    The method is rejection-inversion, which takes 1 to 1.2 uniforms per draw: W. Hörmann, G. Derflinger,
+    "Rejection-inversion to generate variates from monotone discrete distributions", ACM TOMACS 6(3), 1996.  The code of
+    de Bruin et al. draws one of max(3, C/500) bins of equal probability and a uniform rank within it, which only
+    approximates the distribution.
     """
 
     def __init__(self, n: int, alpha: float) -> None:
-        """Set up ``n`` >= 1 ranks and a finite ``alpha`` >= 0; raises ValueError otherwise."""
+        """Set up ``n`` >= 1 ranks and a finite exponent ``alpha`` >= 0; raises ValueError for other values."""
         if n < 1 or not (math.isfinite(alpha) and alpha >= 0):
             raise ValueError(f"expected at least one rank and a finite exponent of at least 0, got {n} and {alpha}")
         self.n: Final = n
@@ -55,7 +57,7 @@ class RankDistribution:
         return math.exp(y) if self._is_logarithmic else (y * self._power) ** (1.0 / self._power)
 
     def draw(self, uniform: Callable[[], float]) -> int:
-        """Return a rank in 1 ... n, drawing from ``uniform`` over [0, 1)."""
+        """Return a random rank in 1 ... n, based on numbers from ``uniform`` over [0, 1)."""
         while True:
             y = self._high + uniform() * self._span
             x = math.exp(y) if self._is_logarithmic else (y * self._power) ** (1.0 / self._power)
@@ -69,10 +71,10 @@ class RankDistribution:
 
 
 class RankedKeeper(Keeper):
-    """Overwrites the experience at a drawn rank, P ~ rank^-alpha; rank 1 has the smallest key, ties are in insertion
-    order.
+    """Overwrites the experience at a random rank, drawn with P ~ rank^-alpha; rank 1 has the smallest key, and ties are
+    in insertion order.
 
-    A new experience is always written. Ranks follow the exact distribution (:class:`RankDistribution`).
+    A new experience is always written.  Ranks follow the exact distribution (:class:`RankDistribution`).
     """
 
     parameter = Parameter("ALPHA", "exponent", "rank law", MAX_EXPONENT)
@@ -95,7 +97,7 @@ class RankedKeeper(Keeper):
         return self._order.nbytes
 
     def place(self) -> int:
-        """Return the next free slot, or remove and return a victim if there is none."""
+        """Return the next free slot; if there is none, remove a victim from the order and return its slot."""
         if self._n_filled < self.capacity:
             self._n_filled += 1
             return self._n_filled - 1
@@ -126,8 +128,8 @@ class RankedKeeper(Keeper):
 
 
 class TdError(RankedKeeper):
-    """TDE(alpha): keeps the largest |TD errors| of the latest replay (§7.1.1); an experience not yet replayed counts as
-    +inf."""
+    """TDE(alpha): keeps the experiences with the largest |TD error| at their latest replay (§7.1.1); one that has not
+    been replayed yet counts as +inf."""
 
     name = "TDE"
     required_signals = frozenset({Signal.TD_ERROR})
@@ -143,7 +145,7 @@ class TdError(RankedKeeper):
 
 
 class Exploration(RankedKeeper):
-    """Expl(alpha): keeps the largest exploration magnitudes, as measured when collected (§7.1.1)."""
+    """Expl(alpha): keeps the experiences with the largest exploration magnitude when they were collected (§7.1.1)."""
 
     name = "Expl"
     required_signals = frozenset({Signal.EXPLORATION})

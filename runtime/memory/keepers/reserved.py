@@ -12,9 +12,10 @@ from onrig.runtime.memory.layout import Slots
 
 
 class ReservedKeeper(Keeper):
-    """Keeper of the first ``n_reserved`` experiences in the first slots; another keeper manages the remaining slots.
+    """Keeper that reserves the first slots for the first ``n_reserved`` experiences; another keeper manages the
+    remaining slots.
 
-    The state has the name of the other keeper.
+    The state has the other keeper's name.
     """
 
     def __init__(self, keeper: Keeper, n_reserved: int, rng: np.random.Generator) -> None:
@@ -46,8 +47,8 @@ class ReservedKeeper(Keeper):
         self._keeper.on_feedback(signal, slots[is_managed] - self._n_reserved, values[is_managed])
 
     def state(self) -> Arrays:
-        """Return the other keeper's state, extended to all slots, and the numbers of reserved slots and of those
-        filled."""
+        """Return the other keeper's state, extended to all slots, with the numbers of reserved and of filled reserved
+        slots."""
         n_reserved = self._n_reserved
         state = {
             name: np.concatenate((np.zeros(n_reserved, values.dtype), values)) if self._is_per_slot(values) else values

@@ -1,7 +1,7 @@
 """The orders of ``order.ranked`` in C (``hw/native/order.c``): identical keys and slots after every change.
 
 Leaves lie in pages that are allocated at the start, so that no change allocates memory; the bounds on time and memory
-are those of the reference.
+are the same as for the reference.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from onrig.runtime.memory.order.ranked import SEQUENCE_END, Orders, RankedSlots,
 MAX_LEAF_ENTRIES: Final = 320
 MIN_LEAF_ENTRIES: Final = 144
 MAX_MERGED_ENTRIES: Final = 296
-"""Half the sizes of ``order.leaves``, because C spends its time on moving entries, not on finding the leaf."""
+"""This and the two sizes above are half of those in ``order.leaves``: in C, moving entries takes longer than finding
+the leaf."""
 LEAVES_PER_BLOCK: Final = 64
 """Leaves per partial sum of counts, as in ``order.c``."""
 BUFFER_SIZE: Final = 512
@@ -35,7 +36,7 @@ _ERROR_MESSAGES: Final = {
 
 
 class _RankedStruct(ctypes.Structure):
-    """``ranked`` of ``order.c``."""
+    """The struct ``ranked`` of ``order.c``."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("capacity", "leaf", "least", "merged", "pages")),
@@ -45,7 +46,7 @@ class _RankedStruct(ctypes.Structure):
 
 
 class _MinibatchesStruct(ctypes.Structure):
-    """``minibatches`` of ``order.c``."""
+    """The struct ``minibatches`` of ``order.c``."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("orders", "batch")),
@@ -55,8 +56,10 @@ class _MinibatchesStruct(ctypes.Structure):
 
 @cache
 def _load_functions() -> ctypes.PyDLL | None:
-    """Return the library's functions with their types; calls keep the GIL, because releasing it takes longer than most
-    calls."""
+    """Return the library's functions with their types, or None if the library is not available.
+
+    Calls keep the GIL, because releasing it takes longer than most calls.
+    """
     shared_library = library()
     if shared_library is None:
         return None
@@ -131,7 +134,7 @@ class CompiledRankedSlots:
 
     @property
     def keys(self) -> NDArray[np.uint64]:
-        """Key of each slot, (capacity,), 0 for an absent one; a view, for checkpoints."""
+        """Key of each slot, (capacity,), 0 if it is absent; a view, for checkpoints."""
         return self._key_of
 
     def insert(self, slot: int, bits: int) -> None:
@@ -168,7 +171,7 @@ class CompiledRankedSlots:
     def rank(
         self, slots: Slots, values: NDArray[np.floating], *, largest_first: bool = False, keep_nan_rank: bool = False
     ) -> None:
-        """Order present ``slots`` (n,) by |values| (n,) as float32; see ``RankedSlots.rank``."""
+        """Order ``slots`` (n,), all present, by |values| (n,) as float32; see ``RankedSlots.rank``."""
         n = len(slots)
         if n <= BUFFER_SIZE:
             self._slots[:n] = slots
@@ -189,7 +192,10 @@ class CompiledRankedSlots:
         return _MinibatchesStruct(1, 0, orders, None, None, None, slots.ctypes.data, values.ctypes.data)
 
     def _renumber_for(self, n: int, code: int) -> None:
-        """Restart the sequence numbers if ``n`` more do not fit; once in 4.3e9 insertions, the only O(n) step."""
+        """Restart the sequence numbers if ``n`` more do not fit; otherwise raise the error ``code``.
+
+        This is the only O(n) step, needed once in 4.3e9 insertions.
+        """
         if self._struct.sequence + n <= SEQUENCE_END or self._struct.sequence == len(self):
             _raise_error(code)
         self.load(self._key_of.copy())
@@ -240,7 +246,7 @@ class CompiledOrders:
         return self._slots.copy()
 
     def rank(self, slots: Slots, values: NDArray[np.floating]) -> None:
-        """Order present ``slots`` (updates, S, batch) by |values|; see ``Orders.rank``."""
+        """Order ``slots`` (updates, S, batch), all present, by |values|; see ``Orders.rank``."""
         updates, _, batch = slots.shape
         if (updates, batch) != self._shape:
             self._allocate_buffers(updates, batch)

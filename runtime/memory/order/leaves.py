@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 MAX_LEAF_ENTRIES: Final = 640
 MIN_LEAF_ENTRIES: Final = 288
 MAX_MERGED_ENTRIES: Final = 592
-"""Maximum number of entries for which two neighbours are merged; with more, they are balanced."""
+"""Maximum total of entries for which two neighbours are merged; if they have more, they are balanced."""
 LEAVES_PER_BLOCK: Final = 64
-"""Leaves per partial sum of counts, so that a rank is found in two short scans."""
+"""Leaves per partial sum of counts, so that two short scans find a rank."""
 LEAF_BYTES: Final = 12 * MAX_LEAF_ENTRIES * 17 // 16 + 180
 """Upper bound on a leaf's memory: arrays over-allocate by a sixteenth and never shrink."""
 
 
 class Leaves:
-    """Leaves of up to ``MAX_LEAF_ENTRIES`` keys and slots, ascending; a single leaf may hold any number of them; if
-    there are several, each holds at least ``MIN_LEAF_ENTRIES``.
+    """Leaves of up to ``MAX_LEAF_ENTRIES`` keys and slots, in ascending order.  If there are several, each holds at
+    least ``MIN_LEAF_ENTRIES``.
 
     The directory holds each leaf's lower bound and count, in memory fixed for ``capacity`` entries; it shifts only when
     a leaf is split or merged.
@@ -61,7 +61,7 @@ class Leaves:
         self._sum_blocks()
 
     def _split(self, p: int, key: float) -> int:
-        """Split the full leaf ``p`` in two and return the half to which ``key`` belongs."""
+        """Split the full leaf ``p`` in two and return the half that ``key`` belongs to."""
         middle = MAX_LEAF_ENTRIES // 2
         keys, slots = self._keys[p], self._slots[p]
         self._insert_leaf(p + 1, keys[middle], keys[middle:], slots[middle:])

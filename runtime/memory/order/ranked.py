@@ -5,10 +5,11 @@ parallel arrays; a directory of a few thousand entries holds each leaf's lower b
 number: the bits of a non-negative float32 (31 bits, in the order of the floats), then the sequence number of the
 insertion (32 bits), so that ties are in insertion order.
 
-Keys are compared as the float64 with the same bits, which has the same order and which ``bisect`` reads faster than an
-integer; ``_MIN_NORMAL_BITS`` keeps them out of the subnormals, which would tie in a process that flushes those to zero.
+Keys are compared as float64 numbers with the same bits, which have the same order and which ``bisect`` reads faster
+than integers.  ``_MIN_NORMAL_BITS`` keeps them out of the subnormal range, where all would tie in a process that
+flushes subnormals to zero.
 
-``order.compiled`` is the same in C, with identical keys after every change; this implementation is its reference, and
+``order.compiled`` does the same in C, with identical keys after every change; this implementation is its reference, and
 is used if the library is not built.
 
 Bounds: every leaf holds at least ``MIN_LEAF_ENTRIES`` entries, unless there is only one; a change touches at most two
@@ -31,13 +32,13 @@ from onrig.runtime.memory.layout import Slots
 from onrig.runtime.memory.order.leaves import LEAF_BYTES, LEAVES_PER_BLOCK, MAX_LEAF_ENTRIES, MIN_LEAF_ENTRIES, Leaves
 
 MAX_FLAT_LENGTH: Final = 16384
-"""Length up to which listing all slots is faster than finding a few ranks."""
+"""Number of slots up to which listing all of them is faster than finding a few ranks."""
 SORT_DIVISOR: Final = 12
-"""Slots are renewed one by one if fewer than one in this many is renewed, which is faster than sorting all (measured:
-10 to 16)."""
+"""Slots are renewed one by one if fewer than one in this many is renewed; with more, sorting all slots is faster (the
+measured break-even is 10 to 16)."""
 MERGE_DIVISOR: Final = 24
-"""Slots are moved one by one if fewer than one in this many is moved, which is faster than merging all (measured: 24 to
-100)."""
+"""Slots are moved one by one if fewer than one in this many is moved; with more, merging all slots is faster (the
+measured break-even is 24 to 100)."""
 SEQUENCE_BITS: Final = 32
 SEQUENCE_END: Final = 1 << SEQUENCE_BITS
 INFINITY_BITS: Final = 0x7F800000
@@ -52,7 +53,7 @@ _HIGH_WORD: Final = 1 if sys.byteorder == "little" else 0
 class RankedSlots(Leaves):
     """Slots 0 ... capacity - 1, each at most once, ascending by (bits, sequence).
 
-    ``bits`` are those of a non-negative float32 (:func:`float_bits`), or any other integer up to ``INFINITY_BITS``.
+    ``bits`` are the bits of a non-negative float32 (:func:`float_bits`), or any other integer up to ``INFINITY_BITS``.
     :meth:`insert` assigns ascending sequence numbers.
     """
 
@@ -79,7 +80,7 @@ class RankedSlots(Leaves):
 
     @property
     def keys(self) -> NDArray[np.uint64]:
-        """Key of each slot, (capacity,), 0 for an absent one; a view, for checkpoints."""
+        """Key of each slot, (capacity,), 0 if it is absent; a view, for checkpoints."""
         return self._key_of_np
 
     def insert(self, slot: int, bits: int) -> None:
@@ -233,7 +234,7 @@ class RankedSlots(Leaves):
     def rank(
         self, slots: Slots, values: NDArray[np.floating], *, largest_first: bool = False, keep_nan_rank: bool = False
     ) -> None:
-        """Order present ``slots`` (n,) by |values| (n,) as float32; for duplicate slots the last value counts.
+        """Order ``slots`` (n,), all present, by |values| (n,) as float32; for duplicate slots the last value counts.
 
         ``keep_nan_rank`` keeps the rank of a slot whose value is NaN.  Raises ValueError, before any change, if a slot
         is absent or, without ``keep_nan_rank``, a value is NaN.
@@ -273,9 +274,9 @@ class RankedSlots(Leaves):
         return self._flat_slots
 
     def load(self, keys: NDArray[np.uint64]) -> None:
-        """Restore all entries from ``keys``, a previous :attr:`keys`; sequence numbers are reassigned in order.
+        """Restore all entries from ``keys``, an earlier copy of :attr:`keys`, and renumber the sequence in order.
 
-        Raises ValueError unless they are (capacity,) entries with distinct sequence numbers.
+        Raises ValueError unless ``keys`` has (capacity,) entries with distinct sequence numbers.
         """
         keys = renumber(keys, self.capacity)
         self._sequence = int(np.count_nonzero(keys))
@@ -290,9 +291,9 @@ class RankedSlots(Leaves):
 
 
 def renumber(keys: NDArray[np.uint64], capacity: int) -> NDArray[np.uint64]:
-    """Return ``keys`` with sequence numbers from 0 in the same order.
+    """Return ``keys`` with sequence numbers that start from 0 and have the same order.
 
-    Raises ValueError unless they are (capacity,) entries with distinct sequence numbers.
+    Raises ValueError unless ``keys`` has (capacity,) entries with distinct sequence numbers.
     """
     if keys.shape != (capacity,) or keys.dtype != np.uint64:
         raise ValueError(f"keys of shape {keys.shape} and type {keys.dtype}, expected ({capacity},) uint64")
@@ -307,7 +308,7 @@ def renumber(keys: NDArray[np.uint64], capacity: int) -> NDArray[np.uint64]:
 
 
 def sorted_entries(keys: NDArray[np.uint64]) -> tuple[Slots, NDArray[np.uint64]]:
-    """Return the slots that are present, and their keys, by ascending key."""
+    """Return the slots that are present, and their keys, in ascending order of the keys."""
     slots = np.flatnonzero(keys != _ABSENT_KEY)
     order = np.argsort(keys[slots])
     return slots[order], keys[slots[order]]
@@ -335,14 +336,14 @@ class Orders:
         return slots
 
     def rank(self, slots: Slots, values: NDArray[np.floating]) -> None:
-        """Order present ``slots`` (updates, S, batch) by |values|, largest first, like ``RankedSlots.rank``; a slot
-        with NaN keeps its rank."""
+        """Order ``slots`` (updates, S, batch), all present, by |values|, largest first, like ``RankedSlots.rank``; a
+        slot whose value is NaN keeps its rank."""
         for s, order in enumerate(self.orders_by_memory):
             order.rank(slots[:, s].reshape(-1), values[:, s].reshape(-1), largest_first=True, keep_nan_rank=True)
 
 
 def float_bits(values: NDArray[np.float32]) -> NDArray[np.uint32]:
-    """Return the bits of |values|, which have the same order as numbers; raises ValueError if a value is NaN."""
+    """Return the bits of |values|, which sort like the magnitudes; raises ValueError if a value is NaN."""
     bits: NDArray[np.uint32] = np.abs(values, dtype=np.float32).view(np.uint32)
     if max(bits.tolist(), default=0) > INFINITY_BITS:
         raise ValueError("a value is NaN")

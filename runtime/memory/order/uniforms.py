@@ -1,4 +1,4 @@
-"""Uniform numbers drawn in blocks, to save numpy calls, and the state of PCG64 generators as words."""
+"""Uniform random numbers, drawn in blocks to save numpy calls, and the states of PCG64 generators as words."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WORD_MASK: Final = (1 << 64) - 1
 
 
 class Uniforms:
-    """Uniform numbers over [0, 1) from a PCG64 generator that nothing else uses; the state is a small array."""
+    """Uniform numbers over [0, 1) from a PCG64 generator that nothing else uses; its state is a small array."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         """Take over ``rng``; raises ValueError unless it is a PCG64 generator (like ``np.random.default_rng``)."""
@@ -54,7 +54,7 @@ class Uniforms:
 
 
 class UniformRows:
-    """Counterpart of :class:`Uniforms` for several generators in step, with results as arrays."""
+    """Counterpart of :class:`Uniforms` for several generators that advance together; it returns arrays."""
 
     def __init__(self, rngs: Sequence[np.random.Generator]) -> None:
         """Take over ``rngs``; raises ValueError unless they are PCG64 generators."""
@@ -85,7 +85,7 @@ class UniformRows:
         return np.append(self._block_start_state[0], np.uint64(self._position))
 
     def restore(self, state: NDArray[np.uint64]) -> None:
-        """Continue the only generator from ``state``."""
+        """Continue from ``state``; requires that there is only one generator."""
         (rng,) = self._rngs
         set_generator_state(rng, state[:4])
         self._refill()
@@ -93,7 +93,7 @@ class UniformRows:
 
 
 class UniformArrays(UniformRows):
-    """Counterpart of :class:`Uniforms` with results as arrays of ``n`` numbers."""
+    """Counterpart of :class:`Uniforms` that returns arrays of ``n`` numbers."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         """Take over ``rng``; raises ValueError unless it is a PCG64 generator."""
@@ -116,12 +116,12 @@ def _check_pcg64(rng: np.random.Generator) -> None:
 
 
 def generator_state(rng: np.random.Generator) -> NDArray[np.uint64]:
-    """Return state and increment of a PCG64 generator that has drawn only complete doubles, (4,), low words first."""
+    """Return state and increment of a PCG64 generator that has only drawn complete doubles: (4,), low words first."""
     return stream_words(rng)[[1, 0, 3, 2]]
 
 
 def set_generator_state(rng: np.random.Generator, state: NDArray[np.uint64]) -> None:
-    """Restore a PCG64 generator from ``generator_state``."""
+    """Restore a PCG64 generator from the result of ``generator_state``."""
     restore_stream(rng, np.append(state[[1, 0, 3, 2]], np.zeros(2, np.uint64)))
 
 
@@ -134,18 +134,18 @@ def stream_words(rng: np.random.Generator) -> NDArray[np.uint64]:
 
 
 def stack_stream_words(streams: Sequence[np.random.Generator]) -> NDArray[np.uint64]:
-    """Return ``stream_words`` of several generators, (S, 6)."""
+    """Return the ``stream_words`` of several generators, (S, 6)."""
     return np.stack([stream_words(stream) for stream in streams])
 
 
 def restore_streams(streams: Sequence[np.random.Generator], words: NDArray[np.generic]) -> None:
-    """Restore generators from ``stack_stream_words``; raises ValueError if their number differs."""
+    """Restore generators from the result of ``stack_stream_words``; raises ValueError if their number differs."""
     for stream, stream_state in zip(streams, words, strict=True):
         restore_stream(stream, stream_state)
 
 
 def restore_stream(rng: np.random.Generator, words: NDArray[np.generic]) -> None:
-    """Restore a PCG64 generator from ``stream_words``."""
+    """Restore a PCG64 generator from the result of ``stream_words``."""
     high, low, inc_high, inc_low, has_uint32, uinteger = (int(word) for word in words)
     rng.bit_generator.state = {
         "bit_generator": "PCG64",

@@ -32,7 +32,7 @@ class Durations(msgspec.Struct, frozen=True):
 
 
 class RunFigures:
-    """Figures of the loop for ``summary.json`` and the progress line; lateness in real time only."""
+    """Figures of the loop for ``summary.json`` and the progress line; they include lateness only in real time."""
 
     def __init__(self, *, lockstep: bool, trainer: bool = False) -> None:
         self._lockstep = lockstep
@@ -62,7 +62,7 @@ class RunFigures:
             self._last_rows = [*self._last_rows[1 - _SCORED_EPISODES :], row]
 
     def counts(self) -> dict[str, int]:
-        """Counts for a checkpoint."""
+        """Return the counts for a checkpoint."""
         held = {} if self.n_held is None else {"held": self.n_held}
         return {name: getattr(self, name) for name in _COUNTS} | held
 
@@ -74,11 +74,11 @@ class RunFigures:
             self.n_held = counts.get("held", 0)
 
     def durations(self) -> Durations:
-        """Histograms for a checkpoint."""
+        """Return the histograms for a checkpoint."""
         return Durations(self._tick_us.state(), self._lateness_us.state(), tuple(self._stage_ns.tolist()))
 
     def restore_durations(self, durations: Durations) -> None:
-        """Continue from a checkpoint's histograms; raises ValueError or IndexError for those of another version."""
+        """Continue from a checkpoint's histograms; raises ValueError or IndexError if another version wrote them."""
         self._tick_us.restore(*durations.tick)
         self._lateness_us.restore(*durations.lateness)
         self._stage_ns[:] = durations.stage_ns
@@ -88,8 +88,8 @@ class RunFigures:
     ) -> None:
         """Continue after the ``rows`` of earlier episodes.
 
-        ``unrecorded_rows``: rows of episodes whose records were lost; ``n_counted``: number of these records that
-        the counts already include.
+        ``unrecorded_rows``: rows of episodes whose records were lost; ``n_counted``: number of those episodes' records
+        that the counts already include.
         """
         for row in rows:
             if row.kind == "train":
@@ -102,7 +102,7 @@ class RunFigures:
 
     @property
     def normalized_last20(self) -> float | None:
-        """Mean normalised performance of the last 20 training episodes; None before the first, or without
+        """Mean normalised performance of the last 20 training episodes; None before the first, or if the task has no
         references."""
         values = [r.normalized for r in self._last_rows if r.normalized is not None]
         return float(np.mean(values)) if values else None
@@ -137,7 +137,7 @@ class RunFigures:
 
 
 class TickEvents:
-    """Writes events for rules of the shield that begin to act, for missed ticks and for faults."""
+    """Writes an event when a rule of the shield begins to act, when ticks are missed, and for each fault."""
 
     def __init__(self, event: Callable[..., None]) -> None:
         self._event = event
@@ -188,8 +188,8 @@ class Counts(msgspec.Struct, frozen=True):
 class TimingFile:
     """Accumulates ``timing.json`` in bounded memory, and writes it at the end of the run.
 
-    A resumed run adds to the existing content, in lockstep including the ticks that it repeats; ticks of a process that
-    crashed are missing.
+    A resumed run adds to the existing content; in lockstep this counts the ticks that it repeats once more.  Ticks of a
+    process that crashed are missing.
     """
 
     def __init__(self, path: Path, *, lockstep: bool) -> None:

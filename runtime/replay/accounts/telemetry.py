@@ -1,7 +1,7 @@
 """Telemetry for viewers, written by the replay process into the segment ``view`` at a bounded cost per poll.
 
-The loop is not involved.  The figures are written four times a second, a sample of the memory once a second, and only
-while there is a viewer.
+The loop is not involved.  The figures are written four times a second; a sample of the memory is written once a second,
+but only while there is a viewer.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from onrig.runtime.shm.view_segment import FIGURES, SAMPLE_POINTS, sample_dtype,
 _FIGURES_INTERVAL_S: Final = 0.25
 _SAMPLE_INTERVAL_S: Final = 1.0
 _VIEWER_TIMEOUT_NS: Final = 5_000_000_000
-"""Time without a viewer's request after which telemetry stops."""
+"""Time without a viewer's request after which no more samples of the memory are written."""
 _STRIDE_GROWTH: Final = 3
-"""Every 3^k-th slot is sampled: a power of two would divide the length of many episodes and show the same steps of
-each. With a fixed factor, values recorded for a slot remain valid when the stride grows."""
+"""Factor by which the stride grows, so that every 3^k-th slot is sampled.  A power of two would divide the length of
+many episodes, and show the same steps of each.  Because the factor is fixed, values recorded for a slot remain valid
+when the stride grows."""
 _TALLY_RECORDS: Final = 2048
 
 
@@ -79,7 +80,7 @@ class TdErrorSample:
         self._generation[index[is_sampled]] = generations[position][is_sampled]
 
     def select_slots(self, n_stored: int) -> Slots:
-        """List the slots to sample among the first ``n_stored``, at most SAMPLE_POINTS; the stride grows if
+        """Return the slots to sample among the first ``n_stored``, at most SAMPLE_POINTS, increasing the stride if
         necessary."""
         while (n_stored + self.stride - 1) // self.stride > SAMPLE_POINTS:
             n_kept = len(self._abs_td[::_STRIDE_GROWTH])
@@ -90,13 +91,13 @@ class TdErrorSample:
         return np.arange(0, n_stored, self.stride, dtype=np.int64)
 
     def sampled_abs_td(self, generations: NDArray[np.uint32]) -> NDArray[np.float32]:
-        """Return |TD| of the sampled slots, NaN if the current experience has not been replayed yet."""
+        """Return |TD error| of the sampled slots; NaN where the current experience has not been replayed yet."""
         n = len(generations)
         return np.where(self._generation[:n] == generations, self._abs_td[:n], np.float32(np.nan))
 
 
 class Telemetry:
-    """Writes the segment ``view``, from which viewers read."""
+    """Writer of the segment ``view``, which viewers read."""
 
     def __init__(
         self,
@@ -121,7 +122,7 @@ class Telemetry:
         self._figures_written_s = self._sampled_s = 0.0
 
     def _previous_figures(self) -> NDArray[np.void]:
-        """Return the counts of the previous replay process, from which this one continues; zeros without one."""
+        """Return the counts of the previous replay process, to continue from; zeros if there was none."""
         previous = self._parts.figures.take()
         if previous is not None and len(previous) == FIGURES.itemsize:
             return np.frombuffer(previous, FIGURES).copy()
@@ -139,7 +140,7 @@ class Telemetry:
         self._td_errors.record(slots, generations, abs_td)
 
     def poll(self, now_s: float) -> None:
-        """Write the items due at ``now_s`` (host monotonic)."""
+        """Write whatever is due at ``now_s`` on the host's monotonic clock."""
         if now_s - self._figures_written_s >= _FIGURES_INTERVAL_S:
             self._figures_written_s = now_s
             self._write_figures(now_s)
@@ -187,7 +188,7 @@ class Telemetry:
         return rows.tobytes()
 
     def close(self) -> None:
-        """Write the last figures, and unmap."""
+        """Write the last figures, and unmap the segment."""
         self._write_figures(time.monotonic())
         self._parts.close()
         self._segment.close()

@@ -1,14 +1,16 @@
-"""The memory on disk: the replay process's state survives kill -9 and power loss.
+"""Checkpoints of the memory on disk, which let the replay process's state survive kill -9 and power loss.
 
 A folder (``buffer/`` of a run folder) contains the newest checkpoint, the previous one, and the files they share:
 
 * ``rows-N.seg``: experiences as exported by :meth:`Storage.rows`, appended as they are written;
-* ``order-N.seg``: the keeper's arrays of one entry per slot, first complete, then only the changed entries;
+* ``order-N.seg``: those of the keeper's arrays that have one entry per slot, first complete, then only the changed
+  entries;
 * ``manifest-N.json``: one per checkpoint.  It names the segments and the part of each that counts (length, CRC), and
-  contains all small state: keeper and random streams, counts.
+  contains all small state: keeper, random streams and counts.
 
-Segments are sequences of blocks, each with a CRC-32 that continues that of the previous block, starting from the
-segment's name; the single CRC in the manifest thus covers a segment's entire content, in order.
+A segment is a sequence of blocks.  Each block has a CRC-32 that continues the CRC of the previous block; the first one
+continues the CRC of the segment's name.  The single CRC in the manifest thus covers a segment's entire content, in
+order.
 
 **Order of writing.**  0. fsync the other files that the checkpoint relies on (``episodes.csv``, policies). 1. Append
 after the part counted by the last manifest, fdatasync.  2. If there is a new segment, fsync the folder. 3. Write
@@ -19,11 +21,13 @@ damaged (a failing medium), the previous one is used, as reported in :class:`Res
 
 **Cost.**  A write takes time and bytes proportional to the new content, plus one copy and one comparison of the
 keeper's per-slot arrays (8 bytes per slot for TDE and Expl, 12 for eviction by episode, none for the others), of which
-a copy stays in memory (``Keeper.checkpoint_bytes_per_slot``).  Encoding, CRC and fsync run in a thread that releases
-the GIL. On disk, in rows of 12 + ``Layout.row_bytes`` bytes (each figure plus at most 4096 rows): cyclic storage takes
-up to 1.5 times the capacity; otherwise a generation grows to twice the stored rows, then a new one replaces it step by
-step; together they have at most 3.5 times the stored rows.  Order segments: up to twice the per-slot arrays in a file,
-at most three files.
+one copy remains in memory (``Keeper.checkpoint_bytes_per_slot``).  Encoding, CRC and fsync run in a thread that
+releases the GIL.
+
+**Disk space.**  Cyclic storage takes up to 1.5 times the capacity, in rows of 12 + ``Layout.row_bytes`` bytes.
+Otherwise a generation of segments grows to twice the stored rows before a new one replaces it step by step; together
+they have at most 3.5 times the stored rows.  Each of these figures may be exceeded by up to 4096 rows.  In addition,
+there are at most three order segments, each up to twice the size of the per-slot arrays.
 """
 
 from __future__ import annotations

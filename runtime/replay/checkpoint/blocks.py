@@ -1,8 +1,8 @@
 """Blocks of a segment: a header with a CRC, and a payload.
 
 Header, little-endian, 24 bytes: magic, kind, table, number of entries, length of the payload in bytes, CRC-32.  The CRC
-covers the rest of the header and the payload, and continues the CRC of the previous block (for the first one, that of
-the segment's name), so that a block is valid only at its position.
+covers the rest of the header and the payload, and continues the CRC of the previous block (the first block continues
+the CRC of the segment's name), so that a block is valid only at its position.
 """
 
 from __future__ import annotations

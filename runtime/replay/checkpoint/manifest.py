@@ -19,7 +19,7 @@ from onrig.runtime.replay.checkpoint.blocks import CorruptionError
 
 
 class Experiences(Protocol):
-    """The saved and restored parts of :class:`~onrig.runtime.replay.experiences.Memory`."""
+    """Parts of :class:`~onrig.runtime.replay.experiences.Memory` that are saved and restored."""
 
     storage: Storage
     keeper: Keeper
@@ -37,10 +37,10 @@ class Identity(msgspec.Struct, frozen=True):
     strategy: str
     seed: int
     behaviour: bool = False
-    """Whether its rows hold the behaviour of a stochastic policy."""
+    """Whether rows hold the behaviour of a stochastic policy."""
 
     def difference(self, expected: Identity) -> str | None:
-        """Describe the first difference from ``expected``; None if equal."""
+        """Describe the first difference from ``expected``; return None if there is none."""
         for field, unit in (
             ("capacity", " experiences"),
             ("n_obs", " observations"),
@@ -67,8 +67,8 @@ def identity_of(memory: Experiences, seed: int) -> Identity:
 
 
 FORMAT: Final = 3
-"""2: rows contain episode and step, and the behaviour of a stochastic policy.  3: the writer's note contains the
-checksums of the run's other files."""
+"""Current format.  Since 2, rows contain episode and step, and the behaviour of a stochastic policy.  Since 3, the
+writer's note contains the checksums of the run's other files."""
 MAX_BYTES: Final = 4 << 20
 _NAME_PATTERN: Final = re.compile(r"manifest-(\d{8,})\.json")
 _SEGMENT_PATTERN: Final = re.compile(r"(?:rows|order)-(\d{8,})\.seg")
@@ -81,13 +81,13 @@ class Segment(msgspec.Struct, frozen=True):
     entries: int = 0
     """Number of rows in the counted part."""
     through: int = 0
-    """Highest number of these rows."""
+    """Highest write number among these rows."""
     bytes: int = 0
     crc: int = 0
 
 
 class Sweep(msgspec.Struct, frozen=True):
-    """Progress of a new generation of rows: rows up to write ``since`` are carried over, slot by slot."""
+    """Progress of a new generation of rows: rows written up to number ``since`` are carried over, slot by slot."""
 
     since: int
     cursor: int
@@ -96,7 +96,7 @@ class Sweep(msgspec.Struct, frozen=True):
 
 
 class SavedArray(msgspec.Struct, frozen=True):
-    """An array; without ``data``, its entries are in the order segment."""
+    """An array; if it has no ``data``, its entries are in the order segment."""
 
     name: str
     dtype: str
@@ -123,7 +123,7 @@ class Manifest(msgspec.Struct, frozen=True):
     extra: dict[str, int]
     sweep: Sweep | None = None
     note: msgspec.Raw = msgspec.Raw(b"null")
-    """Further data of the writer, in JSON."""
+    """Additional data from the writer, in JSON."""
 
     @property
     def files(self) -> set[str]:

@@ -48,10 +48,10 @@ class RestoredCheckpoint(NamedTuple):
 
 
 def restore(folder: Path, memory: Experiences, identity: Identity) -> RestoredCheckpoint | None:
-    """Restore a fresh ``memory`` from the newest good checkpoint in ``folder``; None if there is no checkpoint.
+    """Restore a fresh ``memory`` from the newest good checkpoint in ``folder``; return None if there is no checkpoint.
 
-    A FULL memory may have grown.  Raises CheckpointError if a checkpoint belongs to another memory (``identity``), or
-    if none is good.
+    A FULL memory may be larger than in its checkpoint.  Raises CheckpointError if a checkpoint belongs to a different
+    memory (by ``identity``), or if none is good.
     """
     if memory.storage.inserted or memory.offered:
         raise ValueError("only an empty memory can be restored")
@@ -80,7 +80,7 @@ def restore(folder: Path, memory: Experiences, identity: Identity) -> RestoredCh
 
 
 def _open_segment(folder: Path, segment: Segment) -> tuple[memoryview, Iterator[StoredBlock]]:
-    """Return (the counted part of a segment, memory-mapped; its blocks); raises CorruptionError if it is incomplete."""
+    """Memory-map the counted part of a segment; return it and its blocks.  Raises CorruptionError if it is cut off."""
     try:
         with open_file(folder / segment.name, None) as file:
             size = file.seek(0, 2)
@@ -99,7 +99,7 @@ def _restore(manifest: Manifest, folder: Path, memory: Experiences) -> None:
         latest_rows.add_segment(*_open_segment(folder, segment), segment.name)
     latest_rows.check_complete(manifest.counts["inserted"])
     state = _keeper_state(manifest, folder, memory.storage.capacity)
-    if "capacity" in state:  # a memory that has grown; identities have already been compared
+    if "capacity" in state:  # the memory may have grown; the identities have already been compared
         state["capacity"] = np.array(memory.storage.capacity)
     try:
         if set(state) != set(memory.keeper.state()):
@@ -116,7 +116,7 @@ def _restore(manifest: Manifest, folder: Path, memory: Experiences) -> None:
 
 
 class _LatestRows:
-    """Location of the latest row of each slot; 20 bytes per slot."""
+    """Location of the latest row of each slot, in 20 bytes per slot."""
 
     def __init__(self, manifest: Manifest, capacity: int, width: int) -> None:
         self._name = manifest_name(manifest.number)
@@ -137,13 +137,13 @@ class _LatestRows:
             slots = rows[:, 0].astype(np.int64)
             if block.entries and slots.max() >= capacity:
                 raise CorruptionError(f"{name}: a row for slot {slots.max()} of {capacity} at byte {block.at}")
-            # A later row is never older, because only the latest row of a slot is carried over.
+            # A row that comes later in the log is never older, because only the latest row of a slot is carried over.
             self._number[slots] = rows[:, 1].astype(np.int64) | rows[:, 2].astype(np.int64) << 32
             self._word[slots] = np.arange(block.entries) * width + block.at // 4
             self._segment[slots] = index
 
     def check_complete(self, inserted: int) -> None:
-        """Raise CorruptionError unless there is a row for every slot filled by ``inserted`` writes, and none newer."""
+        """Raise CorruptionError unless every slot filled by ``inserted`` writes has a row, and no row is newer."""
         n_occupied = int(np.count_nonzero(self._number))
         newest_number = int(self._number.max())
         n_expected = min(inserted, len(self._number))

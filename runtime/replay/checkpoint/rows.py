@@ -1,11 +1,11 @@
-"""Appends of a checkpoint: new experiences, changes of the keeper's state, and the segments still needed.
+"""Data that a checkpoint appends (new experiences, changes to the keeper's state), and the segments still needed.
 
 Cyclic storage is written in order, so its segments expire by age.  Otherwise a segment may contain a current row for
 ever; when the log is twice as long as the stored rows, a new generation of segments is therefore started.  Every write
-carries over a bounded number of slots that it does not contain yet, until the old generation is no longer needed.
+copies a bounded number of slots from the old generation into the new one, until the old one is no longer needed.
 
-The changed entries of a keeper's tables (one entry per slot) are appended.  They are found by comparison with a copy of
-the previous table, which works whatever a keeper does to its entries (it may renumber them).
+Of a keeper's tables (one entry per slot), only the changed entries are appended.  They are found by comparison with a
+copy of the previous table, which works whatever a keeper does to its entries (it may renumber them all).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Append(NamedTuple):
 
 
 class RowLog:
-    """Segments of one memory's rows, extended by the process that inserts them."""
+    """Segments of one memory's rows, extended by the process that inserts the rows."""
 
     def __init__(self, new_name: Callable[[], str], checkpoint: Manifest | None = None) -> None:
         """Start empty, or continue after ``checkpoint``, in new segments."""
@@ -111,7 +111,7 @@ class RowLog:
 
 
 MAX_SMALL_ARRAY_BYTES: Final = 4096
-"""Arrays up to this size are stored in the manifest."""
+"""Size up to which an array is stored in the manifest itself."""
 
 
 class TableLog:
@@ -130,9 +130,9 @@ class TableLog:
         return () if self._segment is None else (self._segment,)
 
     def advance(self, state: Arrays) -> tuple[tuple[SavedArray, ...], list[Append]]:
-        """Return (the keeper's arrays for the manifest, blocks to append).
+        """Return the keeper's arrays for the manifest, and the blocks to append.
 
-        Takes ownership of ``state``: its arrays are kept and must not change.
+        Takes ownership of ``state``: its arrays are kept and must not be changed afterwards.
         """
         tables = {name: a for name, a in state.items() if self._is_table(a)}
         saved_arrays = tuple(_saved_array(name, a, is_complete=name not in tables) for name, a in state.items())

@@ -30,7 +30,7 @@ WarningSink = Callable[[str], object]
 
 
 def is_due(config: RunConfig, episode: int) -> bool:
-    """Whether a checkpoint is due after this training episode (0: the start) in lockstep; always after the last one."""
+    """Whether a checkpoint is due in lockstep after this training episode (0: the start); always after the last."""
     return episode % config.checkpoint_episodes == 0 or episode >= config.episodes
 
 
@@ -73,8 +73,8 @@ class Upkeep:
     def checkpoint_if_due(self, now_s: float, counts: ContentSource) -> bool:
         """Collect a checkpoint if one is due at ``now_s`` (any monotonic clock).
 
-        Returns True if one was collected: its ``CheckpointContent.required_files`` will be on disk before it.  The same
-        holds for the other methods that write one.
+        Return True if one was collected; its ``CheckpointContent.required_files`` will be on disk before it is.  The
+        same holds for the other methods that write a checkpoint.
         """
         if self._due_s is None:
             self._due_s = now_s + self._interval_s
@@ -88,7 +88,7 @@ class Upkeep:
         return is_due(self._config, episode) and self._write(counts, wait=True)
 
     def close(self, counts: ContentSource | None) -> None:
-        """Write the last checkpoint, and stop; ``counts`` None: write no further checkpoint."""
+        """Write the last checkpoint, unless ``counts`` is None, and stop."""
         self._wait()
         if counts is not None:
             for _ in range(_FINAL_ATTEMPTS):  # the previous one may have failed and be awaiting a retry

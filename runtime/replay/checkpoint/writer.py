@@ -43,7 +43,7 @@ class _Job(NamedTuple):
 
 
 class CheckpointWriter:
-    """Only writer to a folder; ``restored`` is the result of :func:`restore` for it.
+    """The only writer to a folder; ``restored`` is the result of :func:`restore` for this folder.
 
     Raises CheckpointError if the folder contains checkpoints but none was restored, so that they are not lost silently.
     """
@@ -83,12 +83,13 @@ class CheckpointWriter:
         """Collect a checkpoint of ``memory`` and hand it to the thread; `restore` returns ``extra`` and ``note``
         (JSON).
 
-        ``required_files``: files and folders that the checkpoint relies on; their current content is on disk before it.
+        ``required_files``: files and folders that the checkpoint relies on; their current content will be on disk
+        before the checkpoint is.
 
-        Returns False while the previous checkpoint is not on disk: nothing is collected, and the next one covers the
-        changes. That one takes longer (up to a second for 1e6 experiences, after a long time with a full disk). Raises
-        CheckpointError if the previous one could not be written; it is retried, and ``write`` returns False until it is
-        on disk.
+        Return False while the previous checkpoint is not yet on disk.  Nothing is collected then; the next checkpoint
+        will cover the changes, and take longer (up to a second for 1e6 experiences, after the disk has long been full).
+        Raises CheckpointError if the previous checkpoint could not be written; it is retried, and ``write`` returns
+        False until it is on disk.
         """
         if self._future is not None and not self._future.done():
             return False
@@ -119,7 +120,7 @@ class CheckpointWriter:
     def wait(self, on_progress: Callable[[], object] = lambda: None) -> None:
         """Wait until the collected checkpoint is on disk; raises CheckpointError (like ``write``) if it fails.
 
-        ``on_progress`` is called for every chunk written.
+        ``on_progress`` is called repeatedly as long as chunks are being written.
         """
         job, future = self._job, self._future
         if job is None or future is None:
@@ -172,7 +173,7 @@ class CheckpointWriter:
                     path.unlink()
 
     def _append(self, append: Append, ends: dict[str, Segment]) -> Segment:
-        """Append blocks to the counted part of a segment; record its new end, and return its previous end."""
+        """Append blocks after the counted part of a segment; update its end in ``ends``, and return the old end."""
         previous = ends.get(append.segment, Segment(append.segment, crc=chain_start(append.segment)))
         chain, chunks = previous.crc, []
         for block in append.blocks:

@@ -1,6 +1,6 @@
 """Rate limit of admission: an allowance that accumulates with device time and decreases with each check.
 
-Admission costs CPU time and a file, so a learner that offers constantly must not determine its rate.
+Admission costs CPU time and a file, so its rate must not be left to a learner that offers policies constantly.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from onrig.runtime.run_config import RunConfig
 
 ADMISSIONS_PER_S: Final = 1.0
-"""Default, in device time: learners offer once per episode, which takes seconds."""
+"""Default number of checks per second of device time; learners offer once per episode, which takes seconds."""
 
 
 class AdmissionRate(Protocol):
@@ -24,13 +24,17 @@ class AdmissionRate(Protocol):
         """Count further step records."""
 
     def use_check(self, closed: int) -> bool:
-        """Use one check if available; ``closed`` is the last completed training episode."""
+        """Use up one check and return True, or return False if none is available.
+
+        ``closed`` is the last completed training episode.
+        """
 
 
 class PerSecond:
-    """Checks per second of device time, accumulated for up to a second; counted in ticks, which are monotonic.
+    """Rate limit in checks per second of device time, measured in ticks, which are monotonic.
 
-    Before the first tick, while the loop waits for a policy, the host's clock (``clock_s``) replaces the device's.
+    Unused checks accumulate for up to a second (but always up to at least one check).  Before the first tick, while the
+    loop waits for a policy, the host's clock (``clock_s``) replaces the device's.
     """
 
     def __init__(self, per_s: float, rate_hz: float, clock_s: Callable[[], float] = time.monotonic) -> None:
@@ -44,7 +48,7 @@ class PerSecond:
         self._accumulate(ticks / self._rate_hz)
 
     def use_check(self, closed: int) -> bool:
-        """Use a check if available; ``closed`` is not used."""
+        """Use up a check if one is available; ``closed`` is ignored."""
         if not self._ticks:
             now_s = self._clock_s()
             self._accumulate(now_s - self._filled_s)
@@ -59,9 +63,10 @@ class PerSecond:
 
 
 class PerBarrier:
-    """One check per completed training episode, and one before the first: for lockstep, which uses no clock.
+    """Rate limit for lockstep, which uses no clock: one check per completed training episode, and one before the first.
 
-    Earlier checks need not be restored after a restart, because admitted policies are recognised without a check.
+    The number of earlier checks need not be restored after a restart, because admitted policies are recognised without
+    a check.
     """
 
     def __init__(self) -> None:
@@ -78,11 +83,11 @@ class PerBarrier:
 
 
 def admissions_per_s(config: RunConfig) -> float:
-    """Return the checks per second of device time (not in lockstep)."""
+    """Return the permitted number of checks per second of device time (not used in lockstep)."""
     configured_rate = config.link.admissions_per_s
     return ADMISSIONS_PER_S if isinstance(configured_rate, msgspec.UnsetType) else configured_rate
 
 
 def admission_rate(config: RunConfig) -> AdmissionRate:
-    """Return a run's rate limit with a full allowance."""
+    """Return a run's rate limit, which starts with a full allowance."""
     return PerBarrier() if config.lockstep else PerSecond(admissions_per_s(config), config.rate_hz)

@@ -1,4 +1,4 @@
-"""Requirements of a run on policies: contract, limits, probe states."""
+"""Requirements that a run places on its policies: contract, limits and probe states."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from onrig.runtime.run_config import RunConfig
 _PROBES: Final = 64
 _LATENCY_US: Final = 200.0
 _LATENCY_FRACTION: Final = 0.1
-"""Share of a period that the latency limit must not exceed."""
+"""Upper bound on the latency limit, as a fraction of the period."""
 _MAX_RECORDED: Final = 64
 """Number of observations from the buffer that serve as additional probe states."""
 
@@ -45,7 +45,7 @@ def standard_probes(required: PolicyContract, seed: int) -> NDArray[np.float32]:
 
 
 class Examination:
-    """Check of policies against the contract ``required``, within ``limits``; ``seed`` draws the probe states."""
+    """Check of policies against the contract ``required`` and ``limits``, on probe states drawn from ``seed``."""
 
     def __init__(self, required: PolicyContract, limits: AdmissionLimits, seed: int) -> None:
         self._required, self._limits = required, limits
@@ -53,7 +53,7 @@ class Examination:
         self._observations = Normalisation.from_signals(required.observations)
 
     def examine(self, model: bytes, recorded_observations: NDArray[np.float32] | None = None) -> Admitted | Refused:
-        """Check the bytes of a policy; ``recorded_observations``: (k, n), normalised, are additional probe states."""
+        """Check the bytes of a policy; ``recorded_observations``: (k, n), normalised, used as further probe states."""
         probes = self._probes
         if recorded_observations is not None:
             recorded_si = self._observations.to_si(recorded_observations[:_MAX_RECORDED])

@@ -1,4 +1,4 @@
-"""Content of Pulls: writes to the memory, closed episodes, and probation results of policies."""
+"""Replies to Pulls: writes to the memory, closed episodes, and probation results of policies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MAX_STORED_RULINGS: Final = 64
 
 
 class Feed:
-    """Answers each Pull once: immediately, or by `take_due_replies` when there is news or the Pull's wait is over."""
+    """Answers each Pull once: immediately, or through `take_due_replies` once there is news or its wait is over."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -58,13 +58,13 @@ class Feed:
         self._rulings.append(Ruling(self._n_rulings, policy_id, verdict, reason[:MAX_REASON]))
 
     def pull(self, ticket: Ticket, pull: Pull) -> Reply | None:
-        """Answer a Pull; None if it waits for news."""
+        """Answer a Pull; return None if it has to wait for news."""
         inserted = self._memory.storage.inserted
         if not 0 <= pull.since <= inserted:
             return Reply(Refused(f"the mirror claims {pull.since} writes, but the memory has had only {inserted}"))
         if pull.wait_ms <= 0 or self._has_news(pull):
             return self._rows(pull)
-        self.forget(ticket.peer)  # a peer has one pending Pull and has abandoned the earlier one
+        self.forget(ticket.peer)  # a peer has at most one pending Pull, so it has abandoned the earlier one
         self._pending_pulls.append((time.monotonic() + min(pull.wait_ms, _WAIT_LIMIT_MS) / 1000, ticket, pull))
         return None
 

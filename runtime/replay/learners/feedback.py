@@ -1,4 +1,4 @@
-"""Feedback of a learner on replayed experiences, used by some retentions."""
+"""A learner's feedback on replayed experiences, which some retentions use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FeedbackIntake:
         """Number of batches applied."""
 
     def is_known(self, request: Feedback) -> bool:
-        """Whether the batch is a repeated one that has been applied."""
+        """Whether the batch repeats one that has already been applied."""
         return request.batch <= self.last_batch
 
     def apply(self, request: Feedback, payloads: Sequence[bytes]) -> Refused | None:

@@ -1,4 +1,4 @@
-"""Handling of learners' requests: they read the memory, and send feedback and policies.
+"""Handling of learners' requests, which read the memory, or deliver feedback and policies.
 
 This module uses no sockets; ``onrig.runtime.link.server`` transfers the messages.
 """
@@ -46,12 +46,12 @@ _MAX_ANCESTORS: Final = 64
 
 
 class RunIdentity(NamedTuple):
-    """Information for a learner about the run to which it attaches."""
+    """Information for a learner about the run that it attaches to."""
 
     run: str
     """Identity of the run."""
     run_id: str
-    """Name of the run in its policies."""
+    """Name by which the run's policies refer to it; see the function `run_id`."""
     config_text: bytes
     """Configuration, as in ``config.yaml``."""
 
@@ -88,12 +88,12 @@ class LearnerRequests:
         self.updates_per_s = 0.0
 
     def set_lineage(self, memory: bytes, lineage: Sequence[Ancestor]) -> None:
-        """Record the memory from whose checkpoint this one was restored, and its lineage."""
+        """Record the ``memory`` from whose checkpoint this one was restored, and the lineage of that memory."""
         ancestors = [Ancestor(ancestor.memory, min(ancestor.writes, self._n_restored)) for ancestor in lineage]
         self.lineage = (*ancestors, Ancestor(memory, self._n_restored))[-_MAX_ANCESTORS:]
 
     def handle(self, ticket: Ticket, request: RequestMessage, payloads: Sequence[bytes]) -> Reply | None:
-        """Answer one request; None if the answer comes later."""
+        """Answer one request; return None if there is no answer yet."""
         now_s = time.monotonic()
         if isinstance(request, Attach):
             return self._attach(ticket, request, now_s)
@@ -129,17 +129,17 @@ class LearnerRequests:
             self._policies.note_rollback(policy_id, reason)
 
     def updates_behind(self, policy_id: int) -> int | None:
-        """Return the number of updates that the learner has reported since a policy; None for an unknown policy."""
+        """Return by how many of the learner's updates a policy is out of date; None if the policy is unknown."""
         step = self._policies.training_step(policy_id)
         return None if step is None else max(0, self.updates - step)
 
     def note_checkpoint(self, episode: int) -> None:
-        """Record a checkpoint after this training episode, to which a lockstep run can return."""
+        """Record that a lockstep run can now return to a checkpoint after this training episode."""
         self.feed.last_checkpoint_episode = episode
         self.succession.note_checkpoint()
 
     def admit_replacement(self) -> None:
-        """Let another learner continue from the current state, although the run is then not reproducible."""
+        """Let a different learner continue from the current state, although the run is then no longer reproducible."""
         self.succession.admit_replacement()
         self.feedback.last_batch = 0
 
@@ -157,10 +157,10 @@ class LearnerRequests:
         if reason is None and not holds_lease and not self.succession.is_current(session):
             updates = self.updates if self.last_done_episode >= 0 or self._n_restored else None
             if not self.succession.admits(session, updates, is_ending=self.feed.is_ending):
-                return None  # it retries until the run can be continued
-            self.feedback.last_batch = 0  # a new session numbers its batches from its start
+                return None  # the learner retries until it can continue the run
+            self.feedback.last_batch = 0  # a new session numbers its batches from the beginning
         if request.memory not in (b"", self.memory_name):
-            pass  # a mirror of another memory, as stated in the answer: the learner attaches again without it
+            pass  # its mirror is of a different memory, as the answer shows: it will attach again without one
         elif not was_attached:
             has_reconnected = request.memory == self.memory_name
             self._event(
@@ -236,8 +236,11 @@ class LearnerRequests:
 
 
 def run_id(config: RunConfig, run_folder: Path, config_text: bytes) -> str:
-    """Return the name of the run in its policies: the name of its folder; in lockstep, where equal runs must give
-    equal policies, a digest of its configuration."""
+    """Return the name by which a run's policies refer to it.
+
+    This is the name of its folder; in lockstep, where equal runs must give equal policies, it is the rig's name with a
+    digest of the configuration.
+    """
     if not config.lockstep:
         return run_folder.name
     return f"{config.rig.name}-{hashlib.blake2b(config_text, digest_size=8).hexdigest()}"

@@ -2,7 +2,7 @@
 
 The first learner that requests the lease receives it.  It is released when the holder leaves, or when another learner
 requests it after the holder's connection has closed or been silent for MAX_SILENCE_S.  A holder that reconnects before
-another request keeps it.
+another learner requests the lease keeps it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 MAX_SILENCE_S: Final = 30.0
-"""Silence after which another learner may take the lease; a busy learner sends TD errors, an idle one polls."""
+"""Silence after which another learner may take the lease.  A holder that is alive sends TD errors while it is busy, and
+polls while it is idle."""
 
 
 @dataclass
@@ -32,7 +33,7 @@ class Lease:
         self._holder: _Holder | None = None
 
     def request(self, session: bytes, key: str, peer: bytes, now_s: float) -> str | None:
-        """Acquire or renew the lease; return None, or a description of the holder."""
+        """Acquire or renew the lease; return None on success, otherwise a description of its holder."""
         holder = self._holder
         if holder is not None and (holder.session, holder.key) != (session, key):
             if not (self._is_gone(holder.peer) or now_s - holder.last_message_s > MAX_SILENCE_S):
@@ -61,7 +62,7 @@ class Lease:
             self._holder.last_message_s = now_s
 
     def release(self, peer: bytes) -> None:
-        """Release the lease of a departing peer."""
+        """Release the lease if this departing peer holds it."""
         if self.held_by(peer):
             self._holder = None
 

@@ -13,7 +13,7 @@ from onrig.runtime.replay.learners.lease import Lease
 _MAX_PEERS: Final = 64
 """Maximum number of connections remembered; beyond that, the one that has been silent longest must attach again."""
 _MAX_SILENCE_S: Final = 5.0
-"""Silence of a learner after which the run ends without waiting for it."""
+"""Time without a message from a learner after which the run ends without waiting for it."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Peers:
         return was_known
 
     def request_lease(self, ticket: Ticket, session: bytes, now_s: float) -> str | None:
-        """Request the lease; return None, or a description of the holder."""
+        """Request the lease; return None if it is granted, otherwise a description of its holder."""
         holder = self.lease.request(session, ticket.key, ticket.peer, now_s)
         if holder is None:
             self.last_message_ns = round(now_s * 1e9)
@@ -69,7 +69,7 @@ class Peers:
 
     @property
     def has_recent_learner(self) -> bool:
-        """Whether a recently active learner is still connected; it disconnects when notified of the run's end."""
+        """Whether a recently active learner is still connected; learners disconnect when notified of the run's end."""
         now_s = time.monotonic()
         recent_peers = [name for name, peer in self._peers.items() if peer.last_message_s > now_s - _MAX_SILENCE_S]
         return any(not self._is_gone(name) for name in recent_peers)

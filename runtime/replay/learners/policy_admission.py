@@ -1,4 +1,4 @@
-"""Admission of offered policies: each is refused, or receives an id, is stored and is passed to the loop."""
+"""Admission of offered policies: each is either refused, or given an id, stored and passed to the loop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from onrig.runtime.replay.learners.policy_watch import RolledBackList, policy_di
 from onrig.runtime.shm.latest import PolicySlot
 
 _MAX_REMEMBERED: Final = 64
-"""Maximum number of admitted, and of refused, policies remembered to answer repeated offers."""
+"""Maximum number of admitted policies, and of refused ones, that are remembered to answer repeated offers."""
 
 _TOO_SOON: Final = Verdict(
     0, accepted=False, stage=RATE, reason="too soon after the last offer; offer a newer policy later"
@@ -53,12 +53,12 @@ class PolicyAdmission:
         self._refusals: dict[bytes, Verdict] = {}
         self._training_steps: dict[int, int] = {}
         self._native: dict[int, bool] = {}
-        """Whether the C library evaluates a policy, by id."""
+        """Whether the C library evaluates each policy, keyed by its id."""
         self._expected_ids: dict[bytes, int] = {}
-        """Ids of policies that will be offered again, by digest."""
+        """Ids of policies that will be offered again, keyed by digest."""
         self.n_offered = self.n_admitted = self.n_refused = 0
         self.n_too_soon = 0
-        """Number of offers refused by the rate limit, without a check."""
+        """Number of offers that the rate limit refused without a check."""
         self.active_id = 0
         """Id of the policy admitted last."""
         self._acting_id = self._n_dropped = 0
@@ -69,7 +69,7 @@ class PolicyAdmission:
             self._take_over()
 
     def _take_over(self) -> None:
-        """Continue with a loop that has policies from a previous replay process.
+        """Continue from the newest policy that a previous replay process passed to the loop, if any.
 
         It is unknown which of these policies have acted, so all their files are kept.
         """
@@ -88,7 +88,7 @@ class PolicyAdmission:
         return self._folder.newest_id + 1
 
     def counts(self) -> dict[str, int]:
-        """Counts for a checkpoint."""
+        """Return the counts for a checkpoint."""
         return {
             "offered_policies": self.n_offered,
             "admitted_policies": self.n_admitted,
@@ -100,7 +100,7 @@ class PolicyAdmission:
         }
 
     def reserve_ids(self, policy_id: int) -> None:
-        """Do not assign ids up to this one, because the run's files refer to them, even if the policies were lost."""
+        """Reserve all ids up to this one, because the run's files refer to them even if the policies were lost."""
         self._folder.newest_id = max(self._folder.newest_id, policy_id)
 
     def resume(self, counts: Mapping[str, int]) -> None:
@@ -115,22 +115,22 @@ class PolicyAdmission:
     def repeat_after(self, newest_id: int) -> None:
         """Expect repeated offers of the policies after ``newest_id``, which the loop already has (lockstep).
 
-        The same bytes get the same ids.
+        The same bytes are given the same ids again.
         """
         for policy_id in self._folder.ids():
             if policy_id > newest_id:
-                with contextlib.suppress(OSError):  # damaged since, so it receives another id
+                with contextlib.suppress(OSError):  # damaged since then, so it will get a different id
                     self._expected_ids[policy_digest(self._folder.model(policy_id))] = policy_id
 
     def submit_filed(self) -> None:
-        """Pass the newest policy that the previous process stored but did not pass on to the loop (real time)."""
+        """Pass to the loop the newest policy that the previous process stored but did not pass on (real time)."""
         newest_policy = self._slot.peek()
         self.reinstate(above_id=0 if newest_policy is None else newest_policy.policy_id)
 
     def reinstate(self, above_id: int = 0) -> int:
-        """Put into the slot the newest stored policy that is still admissible and has an id above ``above_id``.
+        """Put the newest stored policy that is still admissible and has an id above ``above_id`` into the slot.
 
-        Returns its id, or 0 if the run has no such policy.  Its latency is not checked again.
+        Return its id, or 0 if the run has no such policy.  Its latency is not checked again.
         """
         for policy_id in reversed(self._folder.ids()):
             if policy_id <= above_id:
@@ -180,13 +180,13 @@ class PolicyAdmission:
         return self._check(digest, model, recorded_observations, learner)
 
     def adopt(self, model: bytes) -> Verdict:
-        """Check the policy file with which a run starts."""
+        """Check the policy file that a run starts with, and put an admitted policy into the slot."""
         digest = policy_digest(model)
         earlier_verdict = self._earlier_verdict(digest)
         if earlier_verdict is not None and not earlier_verdict.accepted:
             return earlier_verdict
         if self._slot.version and not self._folder.repeats_checks:
-            # It was in the slot before this process restarted; others may have followed.
+            # The policy was in the slot before this process was restarted; others may have followed it.
             return Verdict(self.active_id, accepted=True)
         if earlier_verdict is not None:
             self.active_id = earlier_verdict.policy_id
@@ -241,8 +241,10 @@ class PolicyAdmission:
         return verdict
 
     def _submit(self, policy_id: int, model: bytes, *, repeated: bool) -> None:
-        """Put a policy into the slot unless the loop has taken it or a newer one; prune files of policies that can no
-        longer act."""
+        """Put a policy into the slot, unless it is ``repeated`` and the slot already holds it or a newer one.
+
+        Also remove the files of policies that can no longer act.
+        """
         newest_policy = self._slot.peek() if repeated else None
         if newest_policy is None or newest_policy.policy_id < policy_id:
             self._slot.put(policy_id, model, is_native=self._native.get(policy_id, False))
@@ -256,8 +258,8 @@ class PolicyAdmission:
     # -- after admission ---------------------------------------------------------------------------------------------
 
     def record_acting(self, records: NDArray[np.void], n_dropped: int) -> None:
-        """Record which policies acted in the next records (dtype ``RecordLayout.dtype``); ``n_dropped`` were lost so
-        far."""
+        """Record which policies acted in the next records (dtype ``RecordLayout.dtype``); ``n_dropped``: number of
+        records lost so far."""
         if self._rate is not None:
             self._rate.on_ticks(len(records))
         if n_dropped != self._n_dropped:
@@ -270,9 +272,9 @@ class PolicyAdmission:
         self._folder.note(i for i in np.unique(ids).tolist() if i)
 
     def prune(self) -> None:
-        """Remove policies that never acted, and retry writes that a full disk rejected; at a barrier or before a
-        checkpoint.
+        """Remove policies that never acted, and retry writes that failed because the disk was full.
 
+        Called at a barrier or before a checkpoint.
         """
         self._folder.prune()
         self._folder.retry()
@@ -312,7 +314,7 @@ class PolicyAdmission:
         return self._rolled_back.contains_id(policy_id)
 
     def note_rollback(self, policy_id: int, reason: str) -> None:
-        """Exclude from admission a policy that the loop has rolled back."""
+        """Bar a policy that the loop has rolled back from being admitted again."""
         digest = next((digest for digest, admitted_id in self._admitted_ids.items() if admitted_id == policy_id), None)
         if digest is None:
             try:
@@ -325,12 +327,12 @@ class PolicyAdmission:
             self._event("rolled_back_not_filed", policy=policy_id, reason=error.strerror or str(error))
 
     def training_step(self, policy_id: int) -> int | None:
-        """Return the training step stated by a recently admitted policy; None for others."""
+        """Return the training step stated in the contract of a recently admitted policy; None for others."""
         return self._training_steps.get(policy_id)
 
 
 def _remember(cache: dict[K, V], key: K, value: V) -> None:
-    """Add an entry, and drop the oldest if there are too many."""
+    """Add an entry, and drop the oldest ones if there are too many."""
     cache[key] = value
     while len(cache) > _MAX_REMEMBERED:
         del cache[next(iter(cache))]

@@ -1,14 +1,15 @@
 """``policies/`` of a run folder: files of the admitted policies, except those that never acted.
 
-Ids increase and the loop takes policies in that order, so two rules identify those that can no longer act:
+Ids increase, and the loop takes policies in order of their ids, so two rules identify policies that can no longer act:
 
-* A record names a later policy: a policy that has not acted by then never will.  (One that has may be rolled back to.)
-* The loop last took an older one, and the slot holds a newer one (``PolicySlot.taken_id``).  Real time only: in
-  lockstep the files of a run must depend only on its records.
+* Once a record names a later policy, a policy that has not acted never will.  (One that has acted may be rolled back
+  to.)
+* If the slot holds a newer policy, and the loop last took an older one (``PolicySlot.taken_id``), a policy in between
+  never acts.  This rule applies only in real time: in lockstep the files of a run must depend only on its records.
 
-If records were lost, all files up to then are kept, because their policies may have acted.  The folder thus contains
-the policies that acted, the newest, and the few in between; those in a checkpoint's loop state are included, because
-they have acted.  A file that is not listed in ``index.csv`` does not belong to the run.
+If records were lost, all files written up to then are kept, because their policies may have acted.  The folder thus
+contains the policies that acted, the newest one, and the few in between.  This includes the policies in a checkpoint's
+loop state, because they have acted.  A file that is not listed in ``index.csv`` does not belong to the run.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from onrig.runtime.run_state.policy_index import PolicyIndex
 from onrig.runtime.shm.latest import MAX_POLICY_BYTES
 
 MAX_UNFILED_BYTES: Final = 16 << 20
-"""Total size of policies waiting for disk space; beyond it the oldest are dropped."""
+"""Maximum total size of the policies waiting for disk space; beyond it, the oldest are dropped."""
 _MAX_SEARCHED_FILES: Final = 16
-"""Number of latest files of a previous process that are searched for a repeated offer."""
+"""Number of a previous process's latest files that are searched for a repeated offer."""
 
 
 class PolicyFolder:
-    """Files of admitted policies, by the id that the rig assigned; ``newest`` is the highest id assigned so far."""
+    """Files of admitted policies, keyed by the id that the rig assigned; ``newest_id`` is the highest one so far."""
 
     repeats_checks: ClassVar[bool] = False
-    """Whether the checks after a checkpoint are repeated."""
+    """Whether policies that were checked after a checkpoint are checked again when the run returns to it."""
 
     def __init__(self, path: Path) -> None:
         self.root = path
@@ -48,21 +49,21 @@ class PolicyFolder:
         self.last_acted_id = self.newest_id
         """Highest id of a policy that has acted."""
         self._has_acted_by_id: dict[int, bool] = {}
-        """Whether a policy has acted, by id, for policies whose files may still be removed; other files are kept."""
+        """Whether each policy whose file may still be removed has acted, keyed by its id; all other files are kept."""
         self._unsynced_ids: dict[int, None] = dict.fromkeys(ids)
         self._unfiled_models: dict[int, bytes] = {}
         self._previous_ids = ids[-_MAX_SEARCHED_FILES:]
         self._previous_digests: dict[bytes, int] | None = None
         self.n_lost = 0
-        """Number of admitted policies that are lost because the disk was full for too long."""
+        """Number of admitted policies that were lost because the disk was full for too long."""
 
     def ids(self) -> list[int]:
-        """List the policies on file, in order."""
+        """Return the ids of the stored policies, in ascending order."""
         stems = (name.removesuffix(".onnx") for name in os.listdir(self.root) if name.endswith(".onnx"))
         return sorted(i for stem in stems if _is_id(stem) and self._index.get(i := int(stem)) is not None)
 
     def path(self, policy_id: int) -> Path:
-        """Path of a policy's file, which may not exist."""
+        """Return the path of a policy's file, which may not exist."""
         return self.root / f"{policy_id}.onnx"
 
     def model(self, policy_id: int) -> bytes:
@@ -76,7 +77,7 @@ class PolicyFolder:
         return model
 
     def find_previous(self, digest: bytes) -> int | None:
-        """Find the policy with this digest among the latest files of a previous process."""
+        """Find the policy with this digest among a previous process's latest files; return its id, or None."""
         if self._previous_digests is None:
             self._previous_digests = {}
             for policy_id in self._previous_ids:
@@ -89,7 +90,7 @@ class PolicyFolder:
     # -- filing ------------------------------------------------------------------------------------------------------
 
     def file(self, policy_id: int, model: bytes) -> str:
-        """Write a policy's file atomically; return "", or the reason why it must be written by a later ``retry``."""
+        """Write a policy's file atomically; return "", or the reason why a later ``retry`` has to write it."""
         self.newest_id = max(self.newest_id, policy_id)
         self._has_acted_by_id.setdefault(policy_id, False)
         reason = self._write(policy_id, model)
@@ -119,12 +120,12 @@ class PolicyFolder:
     # -- pruning -----------------------------------------------------------------------------------------------------
 
     def resume(self, newest_id: int, acted: int) -> None:
-        """Continue from a checkpoint that relies on the policies up to ``newest_id``, of which ``acted`` acted last."""
+        """Continue from a checkpoint that relies on the policies up to ``newest_id``; ``acted`` was the last to act."""
         self.newest_id = max(self.newest_id, newest_id)
         self._unsynced_ids = {i: None for i in self._unsynced_ids if i > newest_id}
 
     def note(self, acting_ids: Iterable[int]) -> None:
-        """Record the policies named by the next records, and remove those that they supersede."""
+        """Record which policies acted in the next records, and remove those that can therefore no longer act."""
         previous = self.last_acted_id
         self._record_acting(acting_ids)
         if self.last_acted_id > previous:
@@ -141,7 +142,7 @@ class PolicyFolder:
         self._has_acted_by_id = dict.fromkeys(self._has_acted_by_id, True)
 
     def prune(self) -> None:
-        """Remove the policies that did not act before a later one acted."""
+        """Remove the policies that had not acted by the time a later one did."""
         for policy_id in [i for i in self._has_acted_by_id if i < self.last_acted_id]:
             if not self._has_acted_by_id.pop(policy_id):
                 self._discard(policy_id)
@@ -149,7 +150,7 @@ class PolicyFolder:
             del self._has_acted_by_id[self.last_acted_id]
 
     def remove_superseded(self, taken_id: int) -> None:
-        """Remove the policies after the last one that the loop took or that acted, except the newest one."""
+        """Remove the policies that follow the last one that the loop took or that acted, except for the newest one."""
         last_used = max(taken_id, self.last_acted_id)
         for policy_id in [
             i for i, has_acted in self._has_acted_by_id.items() if last_used < i < self.newest_id and not has_acted
@@ -170,7 +171,7 @@ class PolicyFolder:
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
     def unsynced(self) -> list[int]:
-        """List the existing policies that no checkpoint covers yet."""
+        """Return the ids of the policies that no checkpoint covers yet."""
         return [*self._unsynced_ids]
 
     def mark_synced(self, policy_ids: Iterable[int]) -> None:
@@ -180,7 +181,9 @@ class PolicyFolder:
 
 
 class RepeatedPolicyFolder(PolicyFolder):
-    """Lockstep: everything after a checkpoint is repeated, so files depend only on records, and change at barriers."""
+    """Folder in lockstep: everything after a checkpoint is repeated, so files must depend only on records, and change
+    only at barriers.
+    """
 
     repeats_checks = True
 
@@ -189,13 +192,13 @@ class RepeatedPolicyFolder(PolicyFolder):
         return None
 
     def resume(self, newest: int, acted: int) -> None:
-        """Continue from a checkpoint; the stored policies after ``acted`` have not acted yet."""
+        """Continue from a checkpoint; stored policies with an id above ``acted`` have not acted yet."""
         super().resume(newest, acted)
         self.last_acted_id = acted
         self._has_acted_by_id = {i: False for i in self.ids() if i > acted}
 
     def note(self, acting_ids: Iterable[int]) -> None:
-        """Record the acting policies; nothing is removed before ``prune``."""
+        """Record which policies acted, without removing any; only ``prune`` does that."""
         self._record_acting(acting_ids)
 
     def remove_superseded(self, taken_id: int) -> None:

@@ -1,4 +1,4 @@
-"""Outcome of policies that have acted, from the step records: probation passed, rolled back, or failed.
+"""Outcomes of policies that have acted, as shown by the step records: probation passed, rolled back, or failed.
 
 The loop decides (``onrig.runtime.control.policy_switch``) and marks the records: PROBATION while a policy may still be
 rolled back, ROLLED_BACK on the first record after a rollback.  The records before a mark show the reason.
@@ -43,9 +43,9 @@ class PolicyWatch:
         self._last_record: np.void | None = None
         self._n_slow_ticks = self._n_fallback_ticks = 0
         self.policy_id: int | None = None
-        """Policy that acted last."""
+        """Id of the policy that acted last."""
         self.age_ticks = 0
-        """Ticks in which ``policy_id`` has acted since it became active."""
+        """Number of ticks in which ``policy_id`` has acted since it became active."""
         self._reports_events = self._applies_verdicts = True
 
     @property
@@ -79,8 +79,8 @@ class PolicyWatch:
     def close(self, rolled_back: int | None) -> None:
         """Settle open verdicts at the end of the run.
 
-        ``rolled_back``: a policy that the loop reports as rolled back without a record (the run ended in that tick, or
-        the record was lost).
+        ``rolled_back``: id of a policy that the loop reports as rolled back although no record shows it (the run ended
+        in that tick, or the record was lost); None if there is none.
         """
         if rolled_back is not None:
             self._roll_back(rolled_back, None)
@@ -88,7 +88,7 @@ class PolicyWatch:
             self._conclude_probation()
 
     def _open(self, record: np.void) -> None:
-        """Process a record whose policy or marks differ from the previous one's, or the first of a batch."""
+        """Process the first record of a batch, or one whose policy or marks differ from the previous record's."""
         policy_id, flags = int(record["policy_id"]), int(record["flags"])
         if flags & Flag.ROLLED_BACK:
             if self.policy_id is not None:
@@ -121,11 +121,11 @@ class PolicyWatch:
 
     @property
     def _is_probation_complete(self) -> bool:
-        """Whether the last record received was the last of a complete probation."""
+        """Whether the policy has, as of the last record received, acted for the full length of its probation."""
         return self._is_on_probation and self._limits is not None and self.age_ticks >= self._limits.ticks
 
     def _reason(self) -> Reason | None:
-        """Return the reason for a failure in the last tick, as far as its record shows it."""
+        """Return the reason for a failure in the last tick; None if its record does not show one."""
         if self._last_record is None:
             return None
         if self._last_record["rule"] == Rule.FINITE:
@@ -188,7 +188,7 @@ class RolledBackPolicy(msgspec.Struct, frozen=True):
 
     policy: int
     digest: str
-    """Digest of the policy's bytes: BLAKE2b with 16 bytes, hexadecimal."""
+    """16-byte BLAKE2b digest of the policy's bytes, in hexadecimal."""
     reason: str
 
 
@@ -200,7 +200,7 @@ def policy_digest(model: bytes) -> bytes:
 class RolledBackList:
     """List of the rolled-back policies of one run folder.
 
-    An unreadable list counts as empty, with the reason in ``damaged``.
+    An unreadable list counts as empty; ``damaged`` then holds the reason.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -233,12 +233,12 @@ class RolledBackList:
         return zlib.crc32(msgspec.json.encode(list(self._entries.values())[:count]))
 
     def add(self, policy_id: int, digest: bytes, reason: str) -> None:
-        """Add a policy to the list; raises OSError if writing has to wait for `retry`."""
+        """Add a policy to the list; raises OSError if the file cannot be written until a later `retry`."""
         self._entries[digest.hex()] = RolledBackPolicy(policy_id, digest.hex(), reason)
         self._write()
 
     def truncate(self, count: int) -> None:
-        """Keep the first ``count`` entries when a run returns to an earlier state; raises OSError."""
+        """Keep only the first ``count`` entries, for a run that returns to an earlier state; raises OSError."""
         if len(self._entries) > count:
             self._entries = dict(list(self._entries.items())[:count])
             self._write()

@@ -1,4 +1,4 @@
-"""Succession of pushing learners: any learner in real time; in lockstep only if the run remains reproducible."""
+"""Succession of pushing learners: unrestricted in real time; in lockstep, only if the run remains reproducible."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from onrig.runtime.run_config import RunConfig
 
 
 class Succession(Protocol):
-    """Decides whether a new learner may push after another one."""
+    """Rule that decides whether a new learner may push in place of the previous one."""
 
     lockstep: bool
     is_replacement_requested: bool
@@ -18,9 +18,9 @@ class Succession(Protocol):
         """Whether this session pushed last."""
 
     def admits(self, session: bytes, updates: int | None, *, is_ending: bool) -> bool:
-        """Admit another session, and return True, unless the run must first return to its checkpoint.
+        """Admit a new session and return True, or return False if the run must first return to its checkpoint.
 
-        ``updates``: updates counted by the run, from which the session must continue (None: from its own start).
+        ``updates``: number of updates in the run so far, from which the session must continue (None: it need not).
         """
 
     def note_change(self) -> None:
@@ -33,7 +33,7 @@ class Succession(Protocol):
         """Admit the session that requested to push, although the run cannot return to its checkpoint."""
 
     def deviation(self, updates: int) -> str | None:
-        """Return why the run is not reproducible after a learner has reported ``updates``; None if it is."""
+        """Return why a learner that reports ``updates`` makes the run irreproducible; None if it does not."""
 
     @property
     def n_deviations(self) -> int | None:
@@ -41,7 +41,7 @@ class Succession(Protocol):
 
 
 class AnyLearner:
-    """Real time: each learner continues from the current state."""
+    """Rule for real time: each learner continues from the current state."""
 
     lockstep: bool = False
     is_replacement_requested: bool = False
@@ -73,8 +73,8 @@ class AnyLearner:
 
 
 class FromCheckpoint:
-    """Lockstep: a learner continues from a checkpoint, with the updates counted by the run, so that a run with a
-    successor is identical bit for bit to one without.
+    """Rule for lockstep: a learner continues from a checkpoint and from the run's number of updates, so that a run with
+    a successor is bit-for-bit identical to one without.
     """
 
     lockstep: bool = True
@@ -84,7 +84,7 @@ class FromCheckpoint:
         self._has_changed = False
         """Whether the pushing learner has changed anything since the last checkpoint."""
         self._expected_updates: int | None = None
-        """Updates that a learner must report first when it continues the run; None after its report."""
+        """Number of updates that a learner must report first when it continues the run; None once it has reported."""
         self.is_replacement_requested = False
         self.n_deviations = 0
 

@@ -1,1 +1,1 @@
-"""Benchmark a part of Onrig, compared with peer libraries if they are installed."""
+"""Benchmark a part of Onrig, and compare it with peer libraries if they are installed."""

@@ -21,11 +21,11 @@ class Options:
     """Path or shipped name of a configuration (default: pendulum-hardware with all options that add work to a tick)."""
     _: KW_ONLY
     json: File | None = None
-    """Also write the figures to FILE."""
+    """Also write the results to FILE, as JSON."""
     rate: Annotated[tuple[float, ...], Value("HZ")] = ()
     """Sampling rate; may be repeated (default: 200, 500, 1000)."""
     seconds: Seconds = 60.0
-    """Seconds for the rig, and as many for cyclictest, at each rate."""
+    """Seconds for the rig, and as many again for cyclictest, at each rate."""
     slice: Seconds = 30.0
     """Seconds per slice."""
     set: Overrides = ()
@@ -35,7 +35,7 @@ class Options:
     compare: tuple[Literal["learner", "log", "web"], ...] = ()
     """Compare slices with and without a part; may be repeated."""
     against: Annotated[tuple[str, ...], Value("a.b=c")] = ()
-    """Compare with slices that have another value of a setting; may be repeated."""
+    """Compare with slices that have a different value of a setting; may be repeated."""
     swaps: Annotated[float, Value("S", implied_value=1.0)] | None = None
     """Send a new policy every S seconds (default: 1) instead of running a learner."""
     device: Port | None = None
@@ -43,11 +43,11 @@ class Options:
     plot: File | None = None
     """Draw the histograms (PNG, PDF or SVG)."""
     keep: Folder | None = None
-    """Keep the run folders, in DIR."""
+    """Keep the run folders in DIR."""
 
 
 def main(options: Options) -> int:
-    """Measure, and print tables and checks; returns the exit code: 0 whether or not the checks hold."""
+    """Measure, print the tables and the checks, and return the exit code, which is 0 whether or not the checks hold."""
     from onrig.tools.bench.loop.benchmark import benchmark
     from onrig.tools.bench.loop.plan import Request
     from onrig.tools.terminal import warn_missing_library

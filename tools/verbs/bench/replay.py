@@ -1,8 +1,8 @@
 """Measure insertion, sampling and updates of the replay memory, compared with other libraries' buffers.
 
 Every library runs in a separate process. First, the distribution of the draws is tested; then all libraries are timed
-in turn, round by round, so that disturbances affect them equally. The checks are bounds on Onrig; the exit code is 0
-whether or not they hold.
+in turn, round by round, so that disturbances affect them equally. The checks test Onrig against bounds; the exit code
+is 0 whether or not they hold.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Options:
 
     _: KW_ONLY
     json: File | None = None
-    """Also write the figures to FILE."""
+    """Also write the results to FILE, as JSON."""
     quick: bool = False
     """Take one minute instead of six: 10000 transitions, fewer rounds."""
     capacity: Annotated[tuple[int, ...], Value("N")] = ()
@@ -27,7 +27,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Measure, and print tables and checks; returns the exit code."""
+    """Measure, print the tables and the checks, and return the exit code."""
     from onrig.tools.bench.replay.benchmark import benchmark
     from onrig.tools.terminal import warn_missing_library
 

@@ -1,6 +1,6 @@
 """Check whether a rig would admit a policy.
 
-Exit code 2 if the rig would refuse it; the reason is printed.
+If the rig would refuse it, the reason is printed and the exit code is 2.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Check a policy; returns the exit code."""
+    """Check a policy and return the exit code."""
     from onrig.tools.policy import check
 
     return check(options.file, options.config, options.set)

@@ -26,7 +26,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Evaluate a policy; returns the exit code."""
+    """Evaluate a policy and return the exit code."""
     from onrig.tools.policy import score
 
     return score(options.file, options.config, options.set, options.episodes, options.seed, options.json)

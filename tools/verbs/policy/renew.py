@@ -2,7 +2,7 @@
 
 The policy must be built into the board (hw/firmware/README.md). It acts within the limits of the device and the
 configuration, without a shield or a learner. When this command stops renewing the lease, the board sets its safe
-outputs after the lease and one period.  Ctrl-C disarms the board.
+outputs after the lease plus one period. Ctrl-C disarms the board.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Options:
     """Arguments of the verb."""
 
     file: File
-    """The policy (ONNX) that was built into the board."""
+    """Policy (ONNX) that was built into the board."""
     config: Config
     """Path or shipped name of the rig's configuration."""
     _: KW_ONLY
@@ -31,7 +31,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Renew the lease; returns the exit code."""
+    """Renew the lease and return the exit code."""
     from onrig.tools.policy_renewal import RenewalOptions, renew_policy
 
     renewal_options = RenewalOptions(options.file, options.config, options.set, options.device)

@@ -1,7 +1,7 @@
 """Write the contract of a rig into an ONNX file.
 
-The stamped policy is then checked as by `onrig policy check`.  Exit code 2 if the rig would refuse it; the reason is
-printed.
+The stamped policy is then checked as with `onrig policy check`. If the rig would refuse it, the reason is printed and
+the exit code is 2.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Options:
 
 
 def main(options: Options) -> int:
-    """Stamp a policy; returns the exit code."""
+    """Stamp a policy and return the exit code."""
     from onrig.tools.policy import stamp
 
     return stamp(options.file, options.out or options.file, options.config, options.set)

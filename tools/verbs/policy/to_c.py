@@ -1,6 +1,6 @@
 """Write a policy as a C99 function for a microcontroller, with a check against onnxruntime.
 
-Exit code 2 if the policy cannot be translated; the reason is printed (docs/third-party-policies.md).
+If the policy cannot be translated (docs/third-party-policies.md), the reason is printed and the exit code is 2.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ class Options:
     """A policy (ONNX) with a contract."""
     _: KW_ONLY
     out: File | None = None
-    """C file, whose name is the prefix of the function's name (default: named like the policy, in the current folder).
+    """C file to write; its name without .c is the prefix of the function's name (default: the policy's name, in the
+    current folder).
     """
 
 
 def main(options: Options) -> int:
-    """Translate a policy; returns the exit code."""
+    """Translate a policy and return the exit code."""
     from pathlib import Path
 
     from onrig.tools.policy import to_c
