@@ -1,6 +1,6 @@
 """Data of a run folder as arrays: `onrig.open_run`.
 
-Works for running, killed and finished runs.  Everything is read on first use.  docs/data.md lists the columns with
+The runs may be in progress, killed or finished. All data are read on first use. docs/data.md lists the columns with
 their units.
 """
 
@@ -71,15 +71,15 @@ _RETRY_DELAY_S: Final = 0.1
 
 
 class NoRun(Failure):
-    """The folder contains no run, or a run that this version cannot read."""
+    """Raised if the folder contains no run, or one that this version cannot read."""
 
 
 class DataMissing(Failure):
-    """A file of the run is missing."""
+    """Raised if data of the run, or a library that reads them, are missing."""
 
 
 def open_run(path: str | Path) -> RunData:
-    """Open the folder of a run for reading; raises NoRun.
+    """Open the folder of a run for reading. Raises NoRun.
 
     >>> run = onrig.open_run("runs/first")
     >>> run.episodes["return"][-20:].mean(), run.experiences["observation"].shape
@@ -99,7 +99,7 @@ def open_run(path: str | Path) -> RunData:
 class RunData:
     """Data of one run: tables of NumPy arrays, each read on first use and then kept.
 
-    Open a run in progress again to read newer data.
+    To read newer data from a run in progress, open it again.
     """
 
     def __init__(self, folder: Path, config: RunConfig) -> None:
@@ -140,7 +140,7 @@ class RunData:
 
     @cached_property
     def records(self) -> Table:
-        """Step records of the log, one per tick (`onrig.runtime.record.Step`); raises DataMissing."""
+        """Step records of the log, one per tick (`onrig.runtime.record.Step`). Raises DataMissing."""
         return join_tables(self.record_schema, list(self.record_batches()))
 
     @property
@@ -149,7 +149,7 @@ class RunData:
         return record_schema(self.config)
 
     def record_batches(self) -> Iterator[Table]:
-        """Yield the step records in batches of a few thousand, for logs larger than memory; raises DataMissing."""
+        """Yield the step records in batches of a few thousand, for logs larger than memory. Raises DataMissing."""
         self.require_log()
         from onrig.runtime.log.reading import LogDamagedError, read_records
 
@@ -161,7 +161,7 @@ class RunData:
             raise DataMissing(str(error)) from None
 
     def images(self, camera: str) -> NDArray[np.uint8]:
-        """Return a camera's image at each step record, (n, rows, columns); raises DataMissing."""
+        """Return a camera's image at each step record, (n, rows, columns). Raises DataMissing."""
         columns = {
             c.name: (c, input_columns)
             for c, input_columns in image_columns(self.config.task.inputs, self.config.rig).items()
@@ -184,22 +184,22 @@ class RunData:
 
     @cached_property
     def experiences(self) -> Table:
-        """Experiences in the memory at its newest checkpoint, oldest first; raises DataMissing.
+        """Experiences in the memory at its newest checkpoint, oldest first. Raises DataMissing.
 
-        Observations and actions are normalised, [low, high] to [-1, 1], as the learner receives them.
+        Observations and actions are normalised from [low, high] to [-1, 1], as the learner receives them.
         """
         tables = [experience_table(self.config, rows) for rows in self.experience_rows()]
         return join_tables(experience_schema(self.config), tables)
 
     def experience_rows(self, rows_per_batch: int = 1 << 16) -> Iterator[Words]:
-        """Yield the rows of the memory as `Storage.rows` exports them, oldest first; raises DataMissing."""
+        """Yield the rows of the memory as `Storage.rows` exports them, oldest first. Raises DataMissing."""
         storage = self._memory().storage
         slots = storage.changed_since(0)
         for start in range(0, len(slots), rows_per_batch):
             yield storage.rows(slots[start : start + rows_per_batch])
 
     def _memory(self) -> Memory:
-        """Load the memory; retries, since the replay process of an active run may remove a segment during the read."""
+        """Load the memory, with retries, since an active run's replay process may remove a segment during the read."""
         view = RunView(self.folder, self.config)
         for attempt in range(_N_LOAD_ATTEMPTS):
             memory = view.memory()
@@ -212,7 +212,7 @@ class RunData:
 
     @cached_property
     def policies(self) -> Table:
-        """Admitted policies, with size, checksum, and presence of the file."""
+        """Admitted policies, with their size, their checksum, and whether the file is present."""
         index = read_index(self.folder / POLICY_INDEX)
         ids = sorted(index)
         columns = {
@@ -224,7 +224,7 @@ class RunData:
         return Table(POLICY_SCHEMA, {f.name: np.array(columns[f.name], f.dtype) for f in POLICY_SCHEMA})
 
     def policy(self, policy_id: int) -> bytes:
-        """Return the ONNX model of a policy, for ``onnxruntime.InferenceSession``; raises DataMissing."""
+        """Return the ONNX model of a policy, for ``onnxruntime.InferenceSession``. Raises DataMissing."""
         path = self.folder / "policies" / f"{policy_id}.onnx"
         try:
             return read_file(path, MAX_POLICY_BYTES)
@@ -247,7 +247,7 @@ class RunData:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Data that a completed run has and this one lacks, one line each."""
+        """Data that a completed run has but this one lacks, one line each."""
         lines = []
         state = self.state
         if state != "finished":

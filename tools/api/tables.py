@@ -31,7 +31,7 @@ class Field(NamedTuple):
     components: tuple[str, ...] = ()
     """Names of a vector's components, in order; empty for a scalar."""
     units: tuple[str, ...] = ("",)
-    """SI unit of each component or of the scalar; ``1`` for normalised values, empty for numbers without a unit."""
+    """SI unit of each component, or of the scalar: ``1`` for normalised values, empty for numbers without a unit."""
 
 
 Schema = tuple[Field, ...]
@@ -43,7 +43,7 @@ def field(name: str, code: str, unit: str = "") -> Field:
 
 
 class Table(Mapping[str, NDArray[Any]]):
-    """Columns of n rows by name: (n,) for a scalar, (n, k) for a vector of k components.
+    """Columns of n rows, keyed by name: (n,) for a scalar, (n, k) for a vector of k components.
 
     >>> episodes["return"].mean(); records["observation"][:, 0]; records.units["observation"]
     """
@@ -75,7 +75,7 @@ class Table(Mapping[str, NDArray[Any]]):
         return {f.name: f.units if f.components else f.units[0] for f in self.schema}
 
     def flat(self) -> dict[str, NDArray[Any]]:
-        """Return one-dimensional columns: a vector's components become ``NAME.COMPONENT``."""
+        """Return one-dimensional columns, in which a vector's components become ``NAME.COMPONENT``."""
         return {
             name: self[f.name] if index is None else self[f.name][:, index]
             for f in self.schema
@@ -83,25 +83,25 @@ class Table(Mapping[str, NDArray[Any]]):
         }
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return the columns of `flat` as a pandas DataFrame; raises ImportError if pandas is missing."""
+        """Return the columns of `flat` as a pandas DataFrame. Raises ImportError if pandas is missing."""
         import pandas
 
         return pandas.DataFrame(self.flat())
 
     def to_polars(self) -> polars.DataFrame:
-        """Return the columns of `flat` as a polars DataFrame; raises ImportError if polars is missing."""
+        """Return the columns of `flat` as a polars DataFrame. Raises ImportError if polars is missing."""
         import polars
 
         return polars.DataFrame({name: np.ascontiguousarray(values) for name, values in self.flat().items()})
 
 
 def flat_names(f: Field) -> list[tuple[str, int | None]]:
-    """Return the flat name of each component of a column, with its index; for a scalar, its name and None."""
+    """Return the flat name and index of each component of a column; for a scalar, its name and None."""
     return [(f"{f.name}.{c}", index) for index, c in enumerate(f.components)] if f.components else [(f.name, None)]
 
 
 def join_tables(schema: Schema, tables: Sequence[Table]) -> Table:
-    """Join tables of one schema, in order."""
+    """Join tables that have the same schema, in order."""
     empty_columns = {f.name: np.zeros((0, len(f.components)) if f.components else 0, f.dtype) for f in schema}
     return Table(
         schema,
@@ -190,7 +190,7 @@ def experience_table(config: RunConfig, rows: Words) -> Table:
 
 
 def experience_rows(config: RunConfig, table: Mapping[str, NDArray[Any]]) -> Words:
-    """Encode experiences as rows of the memory; the exact inverse of `experience_table`."""
+    """Encode experiences as rows of the memory, which is the exact inverse of `experience_table`."""
     layout = layout_of(config)
     rows: Words = np.zeros((len(table["slot"]), STAMP_WORDS + layout.width), np.uint32)
     rows[:, 0] = table["slot"]

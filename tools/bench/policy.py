@@ -39,9 +39,9 @@ _VERB: Final = "bench policy"
 HIDDEN_LAYER_SIZES: Final = ("50,20", "64,64", "128,128", "400,300")
 _N_LSTM_CELLS: Final = 32
 _TIME_LIMIT_NS: Final = 300_000_000
-"""Time limit of each kind of measurement in a round."""
+"""Time limit for each kind of measurement in a round."""
 _CACHE_FILLER_BYTES: Final = 32 << 20
-"""Number of bytes read between two evaluations to flush the caches; more than the caches of small boards."""
+"""Number of bytes read between two evaluations to flush the caches, which are smaller than this on small boards."""
 
 Layers = list[tuple[NDArray[np.float32], NDArray[np.float32]]]
 PolicyFunction = Callable[[Sequence[float]], object]
@@ -51,7 +51,7 @@ class Plan(NamedTuple):
     """Repetitions of the measurements."""
 
     rounds: int
-    """Number of rounds over all subjects; with several rounds, slow drift affects all subjects equally."""
+    """Number of rounds over all subjects; several rounds make slow drift affect all subjects equally."""
     runs: int
     cold_runs: int
     builds: int
@@ -62,7 +62,7 @@ QUICK: Final = Plan(2, 200, 10, 2)
 
 
 class MeasuredPolicy(NamedTuple):
-    """A policy to be measured."""
+    """Policy to be measured."""
 
     name: str
     model: bytes
@@ -81,7 +81,7 @@ def benchmark(
 ) -> int:
     """Measure policies from files, or random ones with the hidden layers ``hidden``.
 
-    Prints a table and checks; returns the exit code.
+    Print a table and checks, and return the exit code.
     """
     if problem := file_problem("json", json):
         return complain(_VERB, problem)
@@ -116,8 +116,7 @@ def benchmark(
 
 
 def random_policies(config: RunConfig, sizes: Sequence[Sequence[int]]) -> list[MeasuredPolicy]:
-    """Create random networks for the rig: deterministic ones of the given sizes, a Gaussian one, and one with LSTM
-    cells."""
+    """Create random networks for the rig: deterministic ones of these sizes, a Gaussian one, and one of LSTM cells."""
     from onrig.learner.export import export_gaussian_policy, export_policy, export_recurrent_policy
 
     rng = np.random.default_rng(0)
@@ -188,8 +187,7 @@ def _build_peers(network: Layers) -> dict[str, PolicyFunction]:
 
 
 def measure_policies(policies: Sequence[MeasuredPolicy], plan: Plan, config: RunConfig) -> Report:
-    """Measure all policies in turn, and check Onrig's times against the latency limit of admission at the rig's
-    rate."""
+    """Measure all policies in turn, and check Onrig's times against admission's latency limit at the rig's rate."""
     cache_filler = np.ones(_CACHE_FILLER_BYTES // 8)
     subjects = []
     for policy in policies:

@@ -1,7 +1,7 @@
 """Processes of a benchmark: subjects, which are measured in turn, and background companions.
 
-Each subject has a separate process, so that threads, allocator and garbage collector of one library do not disturb the
-measurement of another.
+Each subject has a separate process, so that one library's threads, allocator and garbage collector do not disturb the
+measurements of the other libraries.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Worker(WorkerProcess):
     """Process of one subject."""
 
     def __init__(self, subject: str, module: str) -> None:
-        """Run ``module`` with ``subject`` as its argument; raises ``Unavailable`` if it does not start."""
+        """Run ``module`` with ``subject`` as its argument. Raises ``Unavailable`` if it does not start."""
         super().__init__(module, subject, environment=_JAX_ENVIRONMENT | _QUIET_ENVIRONMENT)
         self.subject: Final = subject
         try:
@@ -46,7 +46,7 @@ class Worker(WorkerProcess):
 
 
 class ProcessGroup:
-    """Processes of the subjects; a subject whose library fails is skipped, with the reason."""
+    """Processes of the subjects; a subject whose library fails is skipped, and the reason is recorded."""
 
     def __init__(self, progress: Progress, module: str) -> None:
         self._progress: Final = progress
@@ -55,7 +55,7 @@ class ProcessGroup:
         """Reasons by subject and kind; the kind is empty if the library itself failed."""
 
     def start(self, subjects: Iterable[str], stack: ExitStack) -> list[Worker]:
-        """Start a process for each subject that has not failed, to be ended by ``stack``."""
+        """Start a process for each subject that has not failed; ``stack`` ends these processes."""
         workers = []
         for subject in subjects:
             self._progress.begin_step(f"starting {subject}")
@@ -68,7 +68,10 @@ class ProcessGroup:
         return workers
 
     def ask(self, worker: Worker, kind: str, method: str, *arguments: object, returns: type[R]) -> R | None:
-        """Call a method in the subject's process; None if the library does not support ``kind``."""
+        """Call a method in the subject's process and return its result.
+
+        The result is None if the process has ended or if the library does not support ``kind``.
+        """
         if worker.has_ended or (worker.subject, kind) in self.unavailable_reasons:
             return None
         try:
@@ -79,7 +82,7 @@ class ProcessGroup:
 
 
 def round_robin(workers: Sequence[Worker], rounds: int) -> Iterator[Worker]:
-    """Yield the workers in turn, with a rotating start, so that disturbances affect all of them equally."""
+    """Yield the workers in turn, starting each round with a different one, so that disturbances affect all equally."""
     for round_index in range(rounds):
         first_index = round_index % max(len(workers), 1)
         yield from (*workers[first_index:], *workers[:first_index])
@@ -87,7 +90,7 @@ def round_robin(workers: Sequence[Worker], rounds: int) -> Iterator[Worker]:
 
 @contextlib.contextmanager
 def restrict_to_cpus(cpus: Sequence[int]) -> Iterator[None]:
-    """Restrict this process and its children to these CPUs, as a context manager."""
+    """Restrict this process and its children to these CPUs within a context."""
     if not hasattr(os, "sched_setaffinity"):
         yield
         return
@@ -100,7 +103,7 @@ def restrict_to_cpus(cpus: Sequence[int]) -> Iterator[None]:
 
 
 class Companion:
-    """Background process, ended by its context manager; Ctrl-C does not reach it."""
+    """Background process that ends with its context; Ctrl-C does not reach it."""
 
     def __init__(self, module: str, *arguments: str, has_stdin_pipe: bool = False) -> None:
         pipe = subprocess.PIPE if has_stdin_pipe else subprocess.DEVNULL

@@ -41,7 +41,7 @@ def percentiles(case: str, subject: str, unit: str, values: Sequence[float] | ND
 
 
 class Check(msgspec.Struct, frozen=True):
-    """A figure and its bound; the name says whether the bound is upper or lower."""
+    """Figure and its bound; the name states whether the bound is an upper or a lower one."""
 
     name: str
     value: float
@@ -54,7 +54,8 @@ class Report(msgspec.Struct, frozen=True):
 
     machine: dict[str, Fact]
     stall_floor_us: float
-    """p99.99 duration of a loop that reads the clock for as long as the median call: the machine's own stalls."""
+    """p99.99 duration of a loop that reads the clock for as long as the median call, which shows the machine's own
+    stalls; in ``bench loop``, p99.99 lateness of the sentinels' wake-ups."""
     rows: list[Row]
     checks: list[Check]
 
@@ -77,7 +78,7 @@ def conclude(report: Report, parts: Iterable[str], json: Path | None) -> None:
 
 
 def installed_version(package: str) -> str | None:
-    """Return the version of a library; None if it is not installed."""
+    """Return the version of a library, or None if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -88,7 +89,7 @@ _CPU_FILE: Final = Path("/proc/cpuinfo")
 
 
 def describe_machine() -> dict[str, Fact]:
-    """Describe the machine: processor, cores, system, Python, numpy, executor, load, cost of a clock read."""
+    """Describe the machine: processor, cores, system, Python, numpy, executor, load and cost of a clock read."""
     model = platform.processor() or platform.machine()
     if _CPU_FILE.is_file():
         names = [line.split(":", 1)[1].strip() for line in _CPU_FILE.read_text().splitlines() if "model name" in line]
@@ -111,7 +112,7 @@ def describe_machine() -> dict[str, Fact]:
 def describe_subjects(
     versions: Mapping[str, str], spans_ns: Sequence[int], unavailable_reasons: Mapping[tuple[str, str], str]
 ) -> tuple[dict[str, Fact], float]:
-    """Describe machine and libraries; returns the facts, and the stall floor (µs, 0 if not measured)."""
+    """Return facts about the machine and the libraries, and the stall floor (µs, 0 if it was not measured)."""
     machine = describe_machine() | {"packages": dict(versions)}
     floor_us = 0.0
     if spans_ns:
@@ -136,7 +137,7 @@ def format_number(value: float) -> str:
 
 
 def checks_table(checks: Iterable[Check]) -> str:
-    """Table of the checks, in which failed ones are marked."""
+    """Return a table of the checks in which failed ones are marked."""
     rows = [["check", "value", "bound", ""]]
     rows += [[c.name, format_number(c.value), format_number(c.bound), "holds" if c.holds else "FAILED"] for c in checks]
     return align(rows)
@@ -147,7 +148,7 @@ _UNITS: Final = {"us": "µs"}
 
 
 def rows_table(rows: Iterable[Row]) -> str:
-    """Table of the percentiles."""
+    """Return a table of the percentiles."""
     head = ["case", "subject", "unit", "p50", "p99", "p99.9", "max"]
     cells = [
         [r.case, r.subject, _UNITS.get(r.unit, r.unit), *(format_number(v) for v in (r.p50, r.p99, r.p999, r.max))]

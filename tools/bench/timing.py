@@ -1,4 +1,4 @@
-"""Durations of single calls and of machine stalls between them, and ratios of interleaved measurements."""
+"""Durations of single calls and of the machine's stalls between them, and ratios of interleaved measurements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 Call = Callable[[int], object]
 
 SKIPPED: Final = object()
-"""Returned by a call that did not perform the measured operation, so that its duration is discarded."""
+"""Result of a call that did not perform the measured operation, so that its duration is discarded."""
 
 _monotonic_ns: Final = time.perf_counter_ns
 _cpu_clock_ns: Final = time.thread_time_ns
@@ -34,7 +34,7 @@ class Quantiles(NamedTuple):
 
 
 def quantiles_us(durations_ns: Sequence[int]) -> Quantiles:
-    """Return the percentiles in microseconds; raises ValueError if there are no durations."""
+    """Return the percentiles in microseconds. Raises ValueError if there are no durations."""
     if not durations_ns:
         raise ValueError("no durations")
     durations_us = np.asarray(durations_ns, np.float64) / 1e3
@@ -56,10 +56,11 @@ def measure(
     untimed_call: Call | None = None,
     clock: Callable[[], int] = time.perf_counter_ns,
 ) -> list[int]:
-    """Time ``call(i)`` for each of ``indices`` in turn, for at most ``limit_ns``; returns ns by ``clock``.
+    """Time ``call(i)`` for each of ``indices`` in turn, for at most ``limit_ns``, and return the durations (ns).
 
-    ``untimed_call(i)`` runs before each call and is not timed. The first calls, for at most a tenth of the limit, are a
-    warm-up and not counted. Each duration includes two clock reads and one Python call.
+    ``untimed_call(i)`` runs before each call and is not timed. Before the measurement, calls for the first indices warm
+    up for at most a tenth of the limit. Each duration, read from ``clock``, includes two clock reads and one Python
+    call.
     """
     deadline_ns = _monotonic_ns() + limit_ns // 10
     for i in indices[:_N_WARM_UP_CALLS]:
@@ -94,10 +95,10 @@ class Timings(msgspec.Struct, frozen=True):
 
 
 def measure_with_stalls(call: Call, indices: Sequence[int], limit_ns: int) -> Timings:
-    """Time ``call`` like :func:`measure`, and after each call a span of clock reads that shows the machine's stalls.
+    """Time ``call`` like :func:`measure` and, after each call, a span of clock reads that shows the machine's stalls.
 
-    A span lasts as long as the median call, so that a stall is equally likely in either; the two alternate under equal
-    conditions.
+    A span lasts as long as the median call, so that a stall is equally likely in either, and the two alternate under
+    equal conditions.
     """
     warm_up = measure(call, indices[:_N_WARM_UP_CALLS], limit_ns // 10)
     span_ns = int(statistics.median(warm_up)) if warm_up else 1000
@@ -127,7 +128,7 @@ def measure_with_stalls(call: Call, indices: Sequence[int], limit_ns: int) -> Ti
 
 
 def clock_cost_us() -> float:
-    """Return the median cost of one clock read."""
+    """Return the median cost of one clock read (µs)."""
     readings_ns = [_monotonic_ns() for _ in range(2001)]
     return statistics.median(b - a for a, b in itertools.pairwise(readings_ns)) / 1e3
 
@@ -137,7 +138,7 @@ _T_975: Final = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.
 
 
 class Ratio(NamedTuple):
-    """Ratio of a figure between two kinds of slices, with its 95 % interval."""
+    """Ratio of a figure in two kinds of slices, with its 95 % interval."""
 
     value: float
     low: float
@@ -150,9 +151,9 @@ class Ratio(NamedTuple):
 
 
 def ratio_of_means(numerators: Sequence[float], denominators: Sequence[float]) -> Ratio:
-    """Ratio of geometric means with Welch's t interval on the logarithms.
+    """Return the ratio of geometric means, with Welch's t interval on the logarithms.
 
-    The interval is infinite for single slices and NaN if there are no slices.
+    The interval is 0 to infinity if either side has a single slice. All values are NaN if one has no slices.
     """
     if not (numerators and denominators):
         return Ratio(math.nan, math.nan, math.nan)

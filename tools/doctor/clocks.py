@@ -1,4 +1,4 @@
-"""Clock checks: clock source, resolution, and synchronisation of the time of day."""
+"""Checks of the clocks (source, resolution, and synchronisation of the time of day) and of CPU frequencies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onrig.tools.doctor.finding import REAL_TIME_PAGE, Check, Needs, report_fail
 from onrig.tools.machine import Machine
 
 _SLOW_SOURCES: Final = ("acpi_pm", "hpet", "jiffies", "refined-jiffies", "pit")
-"""Clock sources whose reads take a microsecond or more, or that tick in milliseconds."""
+"""Clock sources that take a microsecond or more to read, or that count in milliseconds."""
 _CLOCKSOURCE_FOLDER: Final = "sys/devices/system/clocksource/clocksource0"
 _TIME_ERROR: Final = 5
 _TIMEX_BYTES: Final = 512
@@ -21,7 +21,7 @@ _TIMEX_BYTES: Final = 512
 
 
 class ClockFacts(NamedTuple):
-    """Facts about the clocks, from the kernel."""
+    """The kernel's facts about the clocks."""
 
     source: str | None
     available_sources: str
@@ -42,7 +42,7 @@ def read_clocks(machine: Machine) -> ClockFacts:
 
 
 def _query_synchronisation() -> bool | None:
-    """Query the kernel (adjtimex(2), read-only), whose status chrony, ntpd and systemd-timesyncd set."""
+    """Query the kernel's status (adjtimex(2), read-only), which chrony, ntpd and systemd-timesyncd set."""
     try:
         adjtimex = ctypes.CDLL(None, use_errno=True).adjtimex
     except (OSError, AttributeError):
@@ -52,7 +52,7 @@ def _query_synchronisation() -> bool | None:
 
 
 def check_clocks(facts: ClockFacts, needs: Needs) -> Iterator[Check]:
-    """Findings on the clock source, its resolution and the time of day."""
+    """Yield the findings on the clock source, its resolution and the time of day."""
     if facts.source is None:
         yield report_pass("clocksource", "not reported by this machine")
     elif facts.source in _SLOW_SOURCES:
@@ -88,14 +88,14 @@ def examine_clocks(machine: Machine, needs: Needs) -> Iterator[Check]:
 
 
 _PI_FLAGS: Final = "sys/devices/platform/soc*/soc*:firmware/get_throttled"
-"""The name of the bus contains an address on a Raspberry Pi 5: ``soc@107c000000``."""
+"""Pattern of the file of flags; on a Raspberry Pi 5, the name of the bus contains an address: ``soc@107c000000``."""
 _THROTTLE_FLAGS: Final = {
     0: "the supply voltage is too low",
     1: "the frequency is capped",
     2: "the processor is throttled",
     3: "the soft temperature limit is active",
 }
-"""Meaning of the bits of get_throttled; a bit 16 places higher means that the same has happened since boot."""
+"""Meaning of each bit of get_throttled; the bit 16 places higher means that the same has happened since boot."""
 _THROTTLE_TEMPERATURE_C: Final = 80.0
 """Temperature at which a Raspberry Pi starts to throttle."""
 _SUPPLY_REMEDY: Final = (
@@ -104,7 +104,7 @@ _SUPPLY_REMEDY: Final = (
 
 
 class FrequencyFacts(NamedTuple):
-    """Facts about CPU frequencies, from kernel and firmware."""
+    """Facts about CPU frequencies from kernel and firmware."""
 
     governors: dict[int, str]
     """Frequency governors by CPU."""
@@ -116,7 +116,10 @@ class FrequencyFacts(NamedTuple):
 
 
 def read_frequency(machine: Machine) -> FrequencyFacts:
-    """Read the facts; queries vcgencmd if the kernel does not show the Raspberry Pi's flags."""
+    """Read the facts about CPU frequencies and temperature.
+
+    The flags of a Raspberry Pi are queried with vcgencmd if the kernel does not show them.
+    """
     governors = {}
     for path in machine.glob("sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor"):
         governors[int(path.split("/")[4].removeprefix("cpu"))] = machine.text(path) or "?"
@@ -133,7 +136,7 @@ def read_frequency(machine: Machine) -> FrequencyFacts:
 
 
 def parse_flags(text: str) -> int | None:
-    """Parse the output of ``vcgencmd get_throttled``: ``throttled=0x50000``."""
+    """Parse the output of ``vcgencmd get_throttled``, such as ``throttled=0x50000``."""
     try:
         return int(text.strip().removeprefix("throttled="), 16)
     except ValueError:
@@ -152,7 +155,7 @@ def _query_firmware() -> int | None:
 
 
 def check_frequency(facts: FrequencyFacts, needs: Needs) -> Iterator[Check]:
-    """Findings on temperature, frequency governors and throttling."""
+    """Yield the findings on frequency governors, throttling and temperature."""
     yield _check_governor(facts, needs)
     yield _check_throttling(facts)
     if facts.hottest_c is None:
@@ -205,5 +208,5 @@ def _check_throttling(facts: FrequencyFacts) -> Check:
 
 
 def examine_frequency(machine: Machine, needs: Needs) -> Iterator[Check]:
-    """Read the facts; queries vcgencmd if the kernel does not show the Raspberry Pi's flags."""
+    """Read the facts about CPU frequencies and temperature, and check them."""
     yield from check_frequency(read_frequency(machine), needs)

@@ -1,4 +1,4 @@
-"""Checks of the loop's CPU and what competes for it: isolcpus, nohz_full, cpuset, affinity mask, interrupts."""
+"""Checks of the loop's CPU and of what competes for it: isolcpus, nohz_full, cpuset, affinity mask and interrupts."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from onrig.tools.doctor.finding import Check, Needs, report_pass, report_warning
 from onrig.tools.machine import Machine, cpus_as_text, kernel_argument_command
 
 _N_PROCESSES: Final = 4
-"""Number of processes of a run: device or its twin, control, replay, learner."""
+"""Number of a run's processes: the device or its twin, control, replay and learner."""
 
 
 class CpuFacts(NamedTuple):
-    """CPUs of the machine, and those available to a run."""
+    """The machine's CPUs, and those available to a run."""
 
     online_cpus: set[int]
     allowed_cpus: set[int]
-    """Affinity mask of this process; excludes isolated CPUs."""
+    """Affinity mask of this process, which excludes isolated CPUs."""
     cpuset: set[int] | None
-    """CPUs allowed by the control group; None if not reported."""
+    """CPUs that the control group allows; None if not reported."""
     isolated_cpus: set[int]
     nohz_full: set[int]
     interrupt_rates_hz: Mapping[int, float] = MappingProxyType({})
-    """Rate of device interrupts by CPU; 0 for a CPU that is not listed."""
+    """Rate of device interrupts by CPU; a CPU that is not listed has a rate of 0."""
     quota: float | None = None
-    """CPU quota of the control group, as a number of CPUs; None if there is no limit."""
+    """CPU quota of the control group as a number of CPUs; None if there is no limit."""
 
 
 def read_cpus(machine: Machine) -> CpuFacts:
@@ -58,7 +58,7 @@ def read_cpus(machine: Machine) -> CpuFacts:
 
 
 def check_quota(facts: CpuFacts, needs: Needs) -> Iterator[Check]:
-    """Findings on the CPU quota; none if it does not limit a run."""
+    """Yield a finding on the CPU quota, or none if the quota does not limit a run."""
     quota = facts.quota
     if quota is None or quota >= len(facts.allowed_cpus):
         return
@@ -88,14 +88,14 @@ def _read_cpuset(machine: Machine) -> set[int] | None:
 
 
 def loop_cpu(facts: CpuFacts, needs: Needs) -> int | None:
-    """CPU that ``onrig.runtime.control.realtime.loop_cpu`` chooses for the loop with this affinity mask."""
+    """Return the CPU that ``onrig.runtime.control.realtime.loop_cpu`` chooses for the loop with this affinity mask."""
     if needs.cpu != "auto":
         return needs.cpu
     return quietest_cpu(facts.allowed_cpus, facts.interrupt_rates_hz)
 
 
 def check_cpus(facts: CpuFacts, needs: Needs, machine: Machine) -> Iterator[Check]:
-    """Findings on the loop's CPU."""
+    """Yield the findings on the loop's CPU."""
     cpu = loop_cpu(facts, needs)
     online_text = f"this machine has CPU {cpus_as_text(facts.online_cpus)}"
     if not needs.realtime:
@@ -144,7 +144,7 @@ def _check_isolation(facts: CpuFacts, cpu: int, machine: Machine) -> Check:
 
 
 def examine_cpus(machine: Machine, needs: Needs) -> Iterator[Check]:
-    """Read the facts about the loop's CPU, and check them."""
+    """Read the facts about the loop's CPU and check them."""
     facts = read_cpus(machine)
     yield from check_cpus(facts, needs, machine)
     yield from check_quota(facts, needs)
@@ -156,7 +156,7 @@ _MAX_NAMED_INTERRUPTS: Final = 4
 def check_interrupts(
     interrupts: Sequence[Interrupt], uptime_s: float, cpu: int, other_cpus: set[int], machine: Machine
 ) -> Iterator[Check]:
-    """Findings on interrupts of the loop's ``cpu`` that ``other_cpus`` could handle."""
+    """Yield findings on interrupts of the loop's ``cpu`` that ``other_cpus`` could handle."""
     if not interrupts or uptime_s <= 0:
         return
     rates = [(i.counts.get(cpu, 0) / uptime_s, i) for i in interrupts if cpu in i.served_by]
@@ -184,7 +184,7 @@ def check_interrupts(
 
 
 def examine_interrupts(machine: Machine, needs: Needs) -> Iterator[Check]:
-    """Findings on interrupts; none in lockstep, or without another CPU."""
+    """Yield findings on interrupts, or none in lockstep or if there is no other CPU."""
     facts = read_cpus(machine)
     cpu = loop_cpu(facts, needs)
     if not needs.realtime or cpu is None or not facts.online_cpus - {cpu}:

@@ -1,4 +1,4 @@
-"""``cyclictest`` from rt-tests, the standard wake-up latency test: command line and output parser."""
+"""Command line and output parser of ``cyclictest`` from rt-tests, the standard test of wake-up latency."""
 
 from __future__ import annotations
 
@@ -20,23 +20,26 @@ _OVERFLOWS_LINE: Final = re.compile(r"^# Histogram Overflows:\s*(\d+)")
 
 
 class CyclictestFailed(RuntimeError):
-    """cyclictest could not run, or printed no histogram."""
+    """Raised if cyclictest could not run or printed no histogram."""
 
 
 def find() -> str | None:
-    """Path of the program; None if rt-tests is not installed."""
+    """Return the path of the program, or None if rt-tests is not installed."""
     return shutil.which("cyclictest")
 
 
 def command(program: str, *, cpu: int | None, priority: int, period_us: int, seconds: float) -> list[str]:
-    """Return the command: one thread at the loop's priority, period and CPU, locked memory, absolute deadlines."""
+    """Return the command for one thread at the loop's priority, period and CPU.
+
+    Its memory is locked, and its deadlines are absolute.
+    """
     affinity = [] if cpu is None else ["-a", str(cpu)]
     options = ["-m", "-q", "-t", "1", "-p", str(priority), "-i", str(period_us)]
     return [program, *options, *affinity, "-D", f"{max(1, round(seconds))}s", "-h", str(_MAX_LATENESS_US)]
 
 
 def run(arguments: Sequence[str], seconds: float) -> DurationHistogram:
-    """Run the command; raises CyclictestFailed."""
+    """Run the command. Raises CyclictestFailed."""
     try:
         result = subprocess.run(arguments, capture_output=True, text=True, timeout=seconds + _EXIT_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -48,7 +51,7 @@ def run(arguments: Sequence[str], seconds: float) -> DurationHistogram:
 
 
 def parse(text: str) -> DurationHistogram:
-    """Parse the histogram of one thread: latencies in whole microseconds.
+    """Parse the histogram of one thread's latencies in whole microseconds.
 
     Latencies beyond the last bin are counted at the maximum. Raises CyclictestFailed if the text contains no histogram.
     """

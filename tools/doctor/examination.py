@@ -1,6 +1,6 @@
 """Examination of this machine's suitability for a rig, with remedies.
 
-Wheels are checked first, each in a separate process; only working ones are imported.
+Wheels are checked first, each in a separate process, and only those that work are imported.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ _NAME_WIDTH: Final = 17
 def examine_machine(
     name: str | None, overrides: Sequence[str], device: str | None, run_dir: Path, json_file: str | None, *, quick: bool
 ) -> int:
-    """Examine the machine; print the findings or write them as JSON (``-``: to standard output).
+    """Examine the machine, print the findings, write them as JSON if requested, and return the exit code.
 
-    Returns the exit code.
+    If ``json_file`` is ``-``, only the JSON is written, to standard output.
     """
     wheels = read_wheels(required_wheels(None))
     core_wheels_work = all(is_importable(f) for f in wheels if f.wheel.package in _CORE_WHEELS)
@@ -92,7 +92,7 @@ def examine(
     quick: bool,
     on_progress: Callable[[float], None] = lambda remaining_s: None,
 ) -> Iterator[Check]:
-    """Yield the findings of all examinations; one that crashes is reported and does not stop the others."""
+    """Yield the findings of all examinations; an examination that crashes is reported and does not stop the others."""
     core_wheels_work = all(is_importable(f) for f in wheels if f.wheel.package in _CORE_WHEELS)
     for name, examination in _FIRST_EXAMINATIONS:
         yield from _run_guarded(name, partial(examination, machine, needs))
@@ -132,7 +132,7 @@ class _FindingPrinter:
         self._shows_progress = False
 
     def show(self, check: Check) -> None:
-        """Print a finding: verdict, name and observation; the remedy on the next line."""
+        """Print a finding: verdict, name and observation, with the remedy on the next line."""
         if self._quiet:
             return
         self._clear_progress()
@@ -165,7 +165,7 @@ class _FindingPrinter:
 
 
 def looks_like_configuration(argument: str) -> bool:
-    """Return whether the name given for the output file looks like a configuration's."""
+    """Return whether the name given for the output file looks like the name of a configuration."""
     if argument.endswith((".yaml", ".yml")):
         return True
     return (Path(__file__).parents[2] / "configs" / f"{argument}.yaml").is_file()

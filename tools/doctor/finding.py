@@ -13,7 +13,7 @@ class Verdict(enum.Enum):
 
     PASS = "PASS"
     WARN = "WARN"
-    """The rig works, but not as well as it could, or a problem may appear later."""
+    """The rig works, but not as well as it could, or it may have a problem later."""
     FAIL = "FAIL"
     """The requested run cannot work."""
 
@@ -25,7 +25,7 @@ class Check(NamedTuple):
     verdict: Verdict
     finding: str
     remedy: str = ""
-    """A command to paste, or a page to read; empty for PASS."""
+    """Command to paste or page to read; empty for PASS."""
     figures: dict[str, float] | None = None
     """Measured values, for the JSON."""
 
@@ -46,7 +46,7 @@ def report_failure(name: str, finding: str, remedy: str) -> Check:
 
 
 def exit_code(checks: Iterable[Check]) -> int:
-    """Return 3 (preflight) if anything failed, else 0."""
+    """Return 3 (preflight) if any check failed, else 0."""
     return 3 if any(check.verdict is Verdict.FAIL for check in checks) else 0
 
 
@@ -65,11 +65,11 @@ def report_data(machine: dict[str, object], checks: Iterable[Check]) -> dict[str
 
 
 REAL_TIME_PAGE: Final = str(Path(__file__).parents[2] / "docs" / "real-time.md")
-"""Documentation page to which remedies refer; installed with the package."""
+"""Documentation page that remedies refer to, which is installed with the package."""
 
 
 class Needs(NamedTuple):
-    """Requirements of the configured run; the defaults are for a generic rig."""
+    """Requirements of the configured run; the defaults describe a generic rig."""
 
     config: str | None = None
     """Name of the configuration as given; None for a general examination."""
@@ -98,7 +98,7 @@ class Needs(NamedTuple):
         return 1e6 / self.rate_hz
 
     def timing_finding(self, name: str, finding: str, remedy: str) -> Check:
-        """Return a finding on timing: FAIL if a configured run needs real time, otherwise WARN."""
+        """Return a finding on timing, which is FAIL if a configured run needs real time and WARN otherwise."""
         return (
             report_failure(name, finding, remedy)
             if self.config is not None and self.realtime

@@ -1,4 +1,4 @@
-"""Kernel checks: version, PREEMPT_RT, scheduling permissions, locked memory."""
+"""Checks of the kernel: version, PREEMPT_RT, scheduling permissions and locked memory."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read_kernel(machine: Machine) -> KernelFacts:
 
 
 def check_kernel(facts: KernelFacts, needs: Needs) -> Iterator[Check]:
-    """Findings on the kernel."""
+    """Yield the findings on the kernel."""
     finding = f"{facts.system} {facts.release} on {facts.architecture}"
     if facts.system != "Linux":
         yield report_warning(
@@ -68,7 +68,7 @@ def check_kernel(facts: KernelFacts, needs: Needs) -> Iterator[Check]:
 
 
 def examine_kernel(machine: Machine, needs: Needs) -> Iterator[Check]:
-    """Read the facts about the kernel, and check them."""
+    """Read the facts about the kernel and check them."""
     yield from check_kernel(read_kernel(machine), needs)
 
 
@@ -97,7 +97,7 @@ class SchedulingFacts(NamedTuple):
     """Results of requesting real-time scheduling and locked memory, and the limits on both."""
 
     fifo_error: str
-    """Reason why SCHED_FIFO was not granted; empty if granted."""
+    """Reason why SCHED_FIFO was not granted; empty if it was."""
     lock_error: str
     """Reason why locking all memory of a small process failed; empty if it succeeded."""
     rtprio: int
@@ -110,8 +110,10 @@ class SchedulingFacts(NamedTuple):
 
 
 def try_scheduling(priority: int) -> tuple[str, str]:
-    """Request SCHED_FIFO and locked memory in a child process; returns the reason for each refusal, empty if
-    granted."""
+    """Request SCHED_FIFO and locked memory in a child process.
+
+    Returns the reason why each of them was refused, which is empty if it was granted.
+    """
     try:
         result = subprocess.run(
             [sys.executable, "-P", "-c", _PROBE_CODE, str(priority)],
@@ -141,13 +143,13 @@ def read_scheduling(machine: Machine, needs: Needs) -> SchedulingFacts:
 
 
 def grant_command(user: str, item: str, value: str) -> str:
-    """Return the command that raises a limit of a user from the next login on."""
+    """Return the command that raises a user's limit from the next login on."""
     line = f"{user} - {item} {value}"
     return f"echo '{line}' | sudo tee -a /etc/security/limits.d/onrig.conf, then log out and in again"
 
 
 def check_scheduling(facts: SchedulingFacts, needs: Needs, user: str) -> Iterator[Check]:
-    """Findings on scheduling permissions and locked memory."""
+    """Yield the findings on scheduling permissions and locked memory."""
     yield _check_fifo(facts, needs, user)
     yield _check_throttling(facts, needs)
     yield _check_lock(facts, needs, user)
@@ -198,7 +200,7 @@ def _check_lock(facts: SchedulingFacts, needs: Needs, user: str) -> Check:
     size = "no limit" if limit == _UNLIMITED else f"limit {limit / 2**20:.0f} MiB"
     if is_sufficient and not facts.lock_error:
         return report_pass("memory-lock", f"granted ({size})")
-    # Locking succeeds at first under a finite limit, but later allocations fail.
+    # Under a finite limit, locking succeeds at first, but later allocations fail.
     finding = f"{size}; the loop locks up to {_LOOP_LOCKED_BYTES >> 20} MiB"
     finding += f" ({facts.lock_error})" if facts.lock_error else ""
     return needs.timing_finding("memory-lock", finding, grant_command(user, "memlock", "unlimited"))

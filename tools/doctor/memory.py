@@ -1,4 +1,4 @@
-"""Memory and disk checks: free memory, swap, shared memory, disk space."""
+"""Checks of memory and disk: free memory, swap, shared memory and disk space."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class MemoryFacts(NamedTuple):
 
     available_bytes: int | None
     swap_used_bytes: dict[str, int]
-    """Swap space in use by device, except for compressed memory (zram)."""
+    """Used swap space, keyed by device, except for compressed memory (zram)."""
     shm_free_bytes: int | None
     shm_size_bytes: int
     is_shm_writable: bool
@@ -46,7 +46,7 @@ def read_memory(machine: Machine) -> MemoryFacts:
 
 
 def check_memory(facts: MemoryFacts, needs: Needs) -> Iterator[Check]:
-    """Findings on memory, swap and shared memory."""
+    """Yield the findings on memory, swap and shared memory."""
     required_bytes = needs.memory_bytes
     if facts.available_bytes is None:
         yield report_pass("memory", "free memory is not reported by this machine")
@@ -110,13 +110,13 @@ class DiskFacts(NamedTuple):
     free_bytes: int
     size_bytes: int
     obstacle: Path | None = None
-    """File at the path of the folder or of one of its parents."""
+    """File that has the path of the folder or of one of its parents."""
 
 
 def find_mount(mounts: str, path: Path) -> tuple[str, str, bool]:
-    """Find (mount point, kind, read-only) of the absolute ``path`` in the text of /proc/mounts.
+    """Find (mount point, kind, read-only) for the absolute ``path`` in the text of /proc/mounts.
 
-    The last of several entries for a mount point counts.
+    If a mount point has several entries, the last one counts.
     """
     mount = ("/", "?", False)
     for line in mounts.splitlines():
@@ -145,7 +145,7 @@ def read_disk(machine: Machine, needs: Needs) -> DiskFacts:
 
 
 def check_disk(facts: DiskFacts, needs: Needs) -> Iterator[Check]:
-    """Findings on the disk."""
+    """Yield a finding on the disk."""
     required_bytes = needs.disk_bytes or _DEFAULT_DISK_BYTES
     location = f"{facts.folder} ({facts.kind} on {facts.mount})"
     space_text = f"{_gb(facts.free_bytes)} free of {_gb(facts.size_bytes)}"
@@ -174,5 +174,5 @@ def _gb(n: int) -> str:
 
 
 def examine_disk(machine: Machine, needs: Needs) -> Iterator[Check]:
-    """Read the facts about the disk, and check them."""
+    """Read the facts about the disk and check them."""
     yield from check_disk(read_disk(machine, needs), needs)

@@ -15,7 +15,7 @@ _MAX_LATENCY_MS: Final = 1
 
 
 def check_ports(facts: PortFacts, needs: Needs, user: str) -> Iterator[Check]:
-    """Findings on the configured port."""
+    """Yield the findings on the configured port."""
     path = facts.path
     if not facts.device:
         yield report_failure("port", f"{path}: no such port", "connect the device; `onrig ports` lists the ports")
@@ -59,7 +59,7 @@ def _check_latency(facts: PortFacts) -> Iterator[Check]:
 
 
 def summarise_ports(ports: list[PortFacts]) -> Check:
-    """Summarise all ports of a machine in one finding, for use without a configured port."""
+    """Summarise all of a machine's ports in one finding, for use without a configured port."""
     if not ports:
         return report_pass("ports", "no USB or board serial ports (a twin needs none)")
     lines = []
@@ -75,7 +75,7 @@ def summarise_ports(ports: list[PortFacts]) -> Check:
 
 
 def examine_ports(machine: Machine, needs: Needs) -> Iterator[Check]:
-    """Findings on the configured port, or on all ports."""
+    """Yield the findings on the configured port, or on all ports if none is configured."""
     if needs.port is not None:
         yield from check_ports(read_port(machine, needs.port), needs, os.environ.get("USER") or "$USER")
     else:
@@ -88,7 +88,7 @@ def examine_ports(machine: Machine, needs: Needs) -> Iterator[Check]:
 
 
 def examine_keys(machine: Machine, needs: Needs) -> Iterator[Check]:
-    """Findings on the keys, by the same checks as in a run; needs zmq."""
+    """Yield the findings on the keys from the same checks as in a run, which need zmq."""
     if needs.config is None:
         return
     if not needs.listens:

@@ -1,4 +1,4 @@
-"""Measurement of wake-up latency on this machine, at the configured rate, priority and CPU of the loop."""
+"""Measurement of this machine's wake-up latency at the rate, priority and CPU configured for the loop."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ QUICK_DURATION_S: Final = 1.0
 _START_TIMEOUT_S: Final = 30.0
 _TICK_COUNT_RANGE: Final = (20, 100_000)
 _MAX_LATE_FRACTION: Final = 0.1
-"""p99.9 latency above which a warning is given, as a fraction of the period; policy and transmission need the rest."""
+"""p99.9 latency above which a warning is given, as a fraction of the period. The policy and the transmission need the
+rest of the period."""
 
 OnProgress = Callable[[float], None]
 """Function that receives the remaining time (s)."""
@@ -46,20 +47,20 @@ class LoopFacts(NamedTuple):
 
     measurement: Measurement | None
     problem: str
-    """Reason for a missing measurement."""
+    """Why there is no measurement; empty if there is one."""
     cyclictest: Latency | None
-    """Result of cyclictest, run at the same time; None if it is not installed or fails."""
+    """Result of cyclictest, which runs at the same time; None if it did not run or failed."""
     preempt_rt: bool
 
 
 def tick_count(seconds: float, rate_hz: float) -> int:
-    """Number of ticks to measure."""
+    """Return the number of ticks to measure."""
     low, high = _TICK_COUNT_RANGE
     return min(high, max(low, round(seconds * rate_hz)))
 
 
 def read_loop(machine: Machine, needs: Needs, seconds: float, on_progress: OnProgress) -> LoopFacts:
-    """Measure a loop and, if it is installed, cyclictest at the same time."""
+    """Measure a loop and run cyclictest at the same time, if it is installed and the loop has a real-time priority."""
     settings = RealTime(needs.priority, needs.cpu, needs.lock_memory)
     ticks = tick_count(seconds, needs.rate_hz)
     seconds = ticks / needs.rate_hz
@@ -103,7 +104,7 @@ def read_loop(machine: Machine, needs: Needs, seconds: float, on_progress: OnPro
 
 
 def _await_ready(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the line before the first tick; if it does not appear, the process reports the reason when it ends."""
+    """Wait for the line before the first tick; if it does not arrive, the process reports the reason when it ends."""
     if process.stdout is not None and select.select((process.stdout,), (), (), _START_TIMEOUT_S)[0]:
         os.read(process.stdout.fileno(), len(READY_LINE))
 
@@ -119,8 +120,8 @@ def _read_latency(process: subprocess.Popen[str]) -> Latency | None:
 def check_loop(facts: LoopFacts, needs: Needs) -> Check:
     """Check the latencies.
 
-    A stock kernel guarantees nothing and gets a WARN at most; with PREEMPT_RT, missed ticks of a configured run are a
-    FAIL.
+    A stock kernel guarantees nothing, so its verdict is WARN at worst. With PREEMPT_RT and SCHED_FIFO, missed ticks of
+    a configured run are a FAIL.
     """
     measurement = facts.measurement
     if measurement is None:
@@ -162,14 +163,14 @@ def check_loop(facts: LoopFacts, needs: Needs) -> Check:
 
 
 def examine_loop(machine: Machine, needs: Needs, seconds: float, on_progress: OnProgress) -> Iterator[Check]:
-    """Read the facts about the loop's wake-up latency, and check them."""
+    """Measure the loop's wake-up latency and check it."""
     yield check_loop(read_loop(machine, needs, seconds, on_progress), needs)
 
 
 READY_LINE: Final = b"ready\n"
 """Line printed before the first tick.
 
-Locking memory keeps a CPU busy, so concurrent measurements must not start earlier.
+Locking memory keeps a CPU busy before this line, so concurrent measurements must not start earlier.
 """
 _WARM_UP_TICKS: Final = 20
 _WARM_UP_NS: Final = 300_000_000
@@ -188,7 +189,7 @@ class Measurement(msgspec.Struct, frozen=True):
 
     ticks: int
     missed: int
-    """Number of periods missed."""
+    """Number of missed periods."""
     p50: float
     p99: float
     p999: float
@@ -198,13 +199,13 @@ class Measurement(msgspec.Struct, frozen=True):
 
 
 def time_wake_ups(period_ns: int, ticks: int) -> tuple[array[int], int]:
-    """Wake up ``ticks`` times; returns the lateness of each (ns) and the number of missed periods."""
+    """Wake up ``ticks`` times, and return the lateness of each wake-up (ns) and the number of missed periods."""
     lateness_ns = array("q", bytes(8 * ticks))
     now, sleep = time.monotonic_ns, time.sleep
     n_missed = 0
     due_ns = now() + period_ns
     for i in range(-max(_WARM_UP_TICKS, _WARM_UP_NS // period_ns), ticks):
-        # Python rounds its sleeps; a second one covers the remainder.
+        # Python rounds the duration of a sleep, so a second sleep covers the remainder.
         while (remaining_ns := due_ns - now()) > 0:
             sleep(remaining_ns * 1e-9)
         delay_ns = now() - due_ns

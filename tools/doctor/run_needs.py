@@ -1,4 +1,7 @@
-"""Requirements of a configured run; imports configuration packages, which need working wheels."""
+"""Requirements of a configured run.
+
+This module imports the configuration packages, which need working wheels.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,17 @@ from onrig.runtime.task import episode_steps
 from onrig.tools.doctor.finding import Needs
 
 _CHECKPOINT_GROWTH: Final = 3.5
-"""Maximum size of the rows on disk, as a multiple of the memory (``onrig.runtime.replay.checkpoint``)."""
+"""Maximum size of the rows on disk, as a multiple of their size in memory (``onrig.runtime.replay.checkpoint``)."""
 _ORDER_BYTES_PER_SLOT: Final = 3 * 16
-"""Bytes of order segments on disk, per slot."""
+"""Bytes of the order segments on disk per slot."""
 _STAMP_BYTES_PER_SLOT: Final = 12
 _SOCKETS_BYTES: Final = 64 << 10
 _LOG_BYTES_PER_RECORD_BYTE: Final = 2.0
-"""Bytes of log per byte of a record, including names and timestamps; an upper estimate."""
+"""Upper estimate of the log's bytes per byte of a record, including names and timestamps."""
 _POLICY_BYTES: Final = 64 << 10
-"""Assumed size of a policy, one per training episode; larger than those of the shipped networks."""
+"""Assumed size of a policy, of which each training episode adds one; those of the shipped networks are smaller."""
 _RIG_BYTES: Final = 300 << 20
-"""Memory of control, replay and supervisor processes (locked), measured on a small x86 machine."""
+"""Locked memory of the control, replay and supervisor processes, measured on a small x86 machine."""
 _LEARNER_BYTES: Final = 300 << 20
 
 
@@ -54,7 +57,7 @@ def determine_needs(config: RunConfig, name: str, folder: Path, port: str | None
 
 
 def learner_bytes(config: RunConfig) -> int:
-    """Estimate the learner's memory for experiences: mirror, bookkeeping of sampler and algorithm, and links."""
+    """Estimate the learner's memory for experiences: the mirror, links, and bookkeeping of sampler and algorithm."""
     settings = learner_settings(config.learner)
     sampling = parse_sampling(parse_strategy(config.selection.strategy).sampling)
     row_bytes = layout_of(config).row_bytes + _STAMP_BYTES_PER_SLOT + sampling.bytes_per_slot
@@ -68,7 +71,7 @@ def complete_run_bytes(config: RunConfig) -> int:
 
 
 def disk_bytes(config: RunConfig, record_bytes: int) -> int:
-    """Estimate the maximum size of the folder of a complete run: memory, policies and log."""
+    """Estimate the maximum size of a complete run's folder: memory, policies and log."""
     evaluations = config.episodes // config.evaluate_every if config.evaluate_every else 0
     ticks = (config.episodes + evaluations) * (episode_steps(config.task, config.rate_hz) + 1)
     row_bytes = layout_of(config).row_bytes + _STAMP_BYTES_PER_SLOT
@@ -78,7 +81,7 @@ def disk_bytes(config: RunConfig, record_bytes: int) -> int:
 
 
 def _log_bytes(config: RunConfig, record_bytes: int) -> float:
-    """Estimate the size of the log, including the space that it keeps free for the memory."""
+    """Estimate the size of the log, including the disk space that it keeps free for the memory."""
     if config.log.mcap is False:
         return 0.0
     log_bytes = record_bytes * _LOG_BYTES_PER_RECORD_BYTE / config.log.decimation

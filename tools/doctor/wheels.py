@@ -1,7 +1,7 @@
 """Library checks: each library is imported and exercised in a separate process.
 
 A wheel built for a newer processor kills its process (SIGILL), as onnxruntime 1.21 and several torch releases do on a
-Raspberry Pi 4. The crash is thus reported here before it can end a run.
+Raspberry Pi 4. These checks report the crash before it can end a run.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _EXERCISE_TIMEOUT_S: Final = 120.0
 GEMM_MODEL: Final = (
     b"c-rIOusX}c#m~i9!NpiE#8|1s;+~qDE5w+t)x*RA1OkjsjOAVpObiSR_9Gcb2?K*jh>wehgHecsi;05~h&hsgf|clkPApsu0=xip_8Nl"
 )
-"""y = x w: float32 (1, 8) times 0.5 everywhere (8, 8), opset 13; zlib, base 85."""
+"""Model of y = x w, where x is float32 (1, 8) and all elements of w (8, 8) are 0.5; opset 13, zlib, base 85."""
 
 
 class Wheel(NamedTuple):
-    """A library, and code that exercises it briefly."""
+    """Library, with code that exercises it briefly."""
 
     package: str
-    """Name of the package for pip."""
+    """Package name for pip."""
     code: str
     """Python code that succeeds only if the library works."""
     needs_torch: bool = False
-    """Whether the library is needed only by algorithms written in torch."""
+    """Whether only algorithms written in torch need the library."""
 
 
 WHEELS: Final = (
@@ -67,9 +67,9 @@ class WheelFacts(NamedTuple):
 
     wheel: Wheel
     version: str | None
-    """Version; None if not installed."""
+    """Installed version; None if the library is not installed."""
     code: int | None
-    """Exit code (negative: killed by that signal); None after a timeout."""
+    """Exit code, or the negative number of the signal that killed the process; None after a timeout."""
     last_line: str
 
 
@@ -79,7 +79,7 @@ def read_wheel(wheel: Wheel) -> WheelFacts:
         version = importlib.metadata.version(wheel.package)
     except importlib.metadata.PackageNotFoundError:
         return WheelFacts(wheel, None, 0, "")
-    command = [sys.executable, "-P", "-c", wheel.code]  # -P: a numpy.py in this folder is not the library
+    command = [sys.executable, "-P", "-c", wheel.code]  # -P: a numpy.py in this folder is not imported
     try:
         result = subprocess.run(command, capture_output=True, text=True, timeout=_EXERCISE_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
@@ -137,7 +137,7 @@ def check_wheel(facts: WheelFacts) -> Check:
 
 
 def check_wheels(facts: Iterable[WheelFacts]) -> Iterator[Check]:
-    """Findings on all exercised libraries."""
+    """Yield the findings on all exercised libraries."""
     for wheel_facts in facts:
         yield check_wheel(wheel_facts)
 
@@ -150,7 +150,7 @@ _NEWEST_PYTHON = (3, 13)
 def check_python(
     version: tuple[int, int], full_version: str, *, has_gil: bool, in_virtual_environment: bool
 ) -> Iterator[Check]:
-    """Findings on the Python version, the interpreter lock, and the virtual environment."""
+    """Yield a finding on the Python version, the interpreter lock and the virtual environment."""
     environment = "in a virtual environment" if in_virtual_environment else "system installation"
     finding = f"Python {full_version}, {environment}"
     if version < _OLDEST_PYTHON:
@@ -171,7 +171,7 @@ def check_python(
 
 
 def examine_python(machine: Machine, needs: Needs) -> Iterator[Check]:
-    """Read the facts about this Python, and check them."""
+    """Read the facts about this Python and check them."""
     has_gil = getattr(sys, "_is_gil_enabled", lambda: True)()
     in_virtual_environment = sys.prefix != sys.base_prefix
     yield from check_python(
@@ -194,5 +194,5 @@ def check_native(library: native.LibraryState, python: str) -> Check:
 
 
 def examine_native(machine: Machine, needs: Needs) -> Iterator[Check]:
-    """Read the facts about the C library, and check them."""
+    """Read the facts about the C library and check them."""
     yield check_native(native.library_state(), sys.executable)

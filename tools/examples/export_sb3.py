@@ -1,8 +1,8 @@
 """A policy from Stable-Baselines3 on a rig: ``python -m onrig.tools.examples.export_sb3 CONFIG FILE.onnx``.
 
-Creates an agent (DDPG, TD3, SAC or PPO), trains it for ``--steps`` on the configuration's twin, and writes the best
-actor as ONNX with the contract that the rig requires.  ``docs/third-party-policies.md`` explains the program line by
-line.  ``export`` supports any feed-forward torch network.
+The program creates an agent (DDPG, TD3, SAC or PPO), trains it for ``--steps`` on the configuration's twin, and writes
+the best actor as ONNX with the contract that the rig requires. ``docs/third-party-policies.md`` explains the program
+line by line. ``export`` supports any feed-forward torch network.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ if TYPE_CHECKING:
 
 OPSET: Final = 17
 IR_VERSION: Final = 8
-"""ONNX version that every supported onnxruntime reads."""
+"""ONNX versions that every supported onnxruntime can read."""
 ALGORITHMS: Final = ("ddpg", "td3", "sac", "ppo")
 EVALUATE_EVERY: Final = 2000
-"""Training steps between evaluations."""
+"""Number of training steps between evaluations."""
 NOISE: Final = 0.3
-"""Parameters of the exploration noise, whose standard deviation reaches 0.57 of an action's half range."""
+"""Sigma of the exploration noise, whose standard deviation reaches 0.57 of an action's half-range."""
 _ACTIVATIONS: Final[Mapping[type[nn.Module], tuple[str, tuple[tuple[str, str], ...]]]] = {
     nn.ReLU: ("Relu", ()),
     nn.Tanh: ("Tanh", ()),
@@ -86,10 +86,10 @@ def actor_of(policy: nn.Module) -> list[nn.Module]:
 
 
 def export(network: Sequence[nn.Module], contract: PolicyContract) -> bytes:
-    """Export a network to ONNX with its contract: observation (1, n) to action (1, m), float32, both in SI units.
+    """Export a network to ONNX with its contract, as a map from observation (1, n) to action (1, m), float32, SI units.
 
-    ``network`` maps observations to actions, both normalised: [low, high] of the contract's signals to [-1, 1].  Raises
-    ValueError for an unsupported module.
+    ``network`` itself maps normalised observations to normalised actions, in which [-1, 1] represents the range
+    [low, high] of the contract's signals. Raises ValueError for an unsupported module.
     """
     nodes: list[onnx.NodeProto] = []
     constants: list[onnx.TensorProto] = []
@@ -151,9 +151,10 @@ def _centre_and_half_range(signals: Sequence[Signal]) -> tuple[NDArray[np.float6
 
 
 def agent_for(config: RunConfig, algorithm: str, seed: int) -> BaseAlgorithm:
-    """Create a new agent for the configuration's twin; raises ImportError if Stable-Baselines3 is missing.
+    """Create a new agent for the configuration's twin. Raises ImportError if Stable-Baselines3 is missing.
 
-    Reward scale, discount and target rate are those of the configuration's DDPG learner.
+    The agent uses the reward scale, the discount and, except for PPO, the target rate of the configuration's DDPG
+    learner.
     """
     import stable_baselines3
     from stable_baselines3.common.logger import Logger
@@ -165,7 +166,7 @@ def agent_for(config: RunConfig, algorithm: str, seed: int) -> BaseAlgorithm:
     if algorithm != "ppo":
         settings |= {"tau": learner.tau, "batch_size": 64, "train_freq": 2}
     if algorithm in ("ddpg", "td3"):
-        # White noise mostly averages out within a swing; this process keeps its direction for about six periods.
+        # White noise mostly averages out within a swing, but this process keeps its direction for about six periods.
         zero_action = np.zeros(len(config.rig.actuators))
         settings["action_noise"] = OrnsteinUhlenbeckActionNoise(zero_action, zero_action + NOISE, theta=0.15, dt=1.0)
     make: Callable[..., BaseAlgorithm] = getattr(stable_baselines3, algorithm.upper())
@@ -179,10 +180,10 @@ class UnfitModelError(ValueError):
 
 
 def train(agent: BaseAlgorithm, steps: int, contract: PolicyContract, config: RunConfig, path: Path) -> None:
-    """Train in intervals, print the score of the policy after each, and keep the best policy in ``path``.
+    """Train in intervals, print the policy's score after each, and keep the best policy in ``path``.
 
     The score is measured in one noise-free episode on the twin, with the exported policy and the rig's tick; the first
-    score is that of the untrained policy.  Raises UnfitModelError, LinkError if the twin stops answering, and OSError.
+    score is the untrained policy's. Raises UnfitModelError, LinkError if the twin stops answering, and OSError.
     """
     best_score, started_s, measure = -math.inf, time.monotonic(), measure_of(config.task)
     while True:
@@ -226,7 +227,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str]) -> int:
-    """Create, train, evaluate, export and check a policy; returns the exit code."""
+    """Create, train, evaluate, export and check a policy, and return the exit code."""
     args = parser().parse_args(arguments)
     try:
         config = load(args.config, [])

@@ -44,7 +44,7 @@ class ExportResult(NamedTuple):
 def export(run: RunData, format_: Format, out: Path, progress: Progress = lambda records: None) -> ExportResult:
     """Export a run to the new folder ``out``, which appears only when it is complete.
 
-    Raises CannotExport and OSError, and then leaves no partial export.
+    Raises CannotExport and OSError, in which case no partial export remains.
     """
     missing_library = next((name for name in _LIBRARIES[format_] if find_spec(name) is None), None)
     if missing_library is not None:
@@ -78,8 +78,9 @@ def _write(source: Source, format_: Format, folder: Path, name: str) -> dict[str
 
 @contextmanager
 def _partial_folder(out: Path) -> Iterator[Path]:
-    """Context manager that yields a folder next to ``out``, and renames it to ``out`` at the end.  Files of a killed
-    export are removed first.
+    """Yield a folder next to ``out``, and rename it to ``out`` at the end of the context.
+
+    Any files of a killed export are removed first.
     """
     out.absolute().parent.mkdir(parents=True, exist_ok=True)
     folder = out.absolute().parent / f".{out.name}.partial"

@@ -1,6 +1,7 @@
 """LeRobot data set, layout v3.0 (huggingface/lerobot, ``lerobot/datasets``): frames in Parquet, without videos.
 
-A frame is one transition; ``next.observation.state`` is the observation after it, including an episode's final one.
+A frame is one transition. ``next.observation.state`` is the observation after it, so that an episode's final
+observation is included.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _FILE_PATH: Final = "chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 DATA_PATH: Final = f"data/{_FILE_PATH}"
 EPISODES_PATH: Final = f"meta/episodes/{_FILE_PATH}"
 _ACTIONS: Final = {"policy": "action.proposed", "explored": "action.explored", "commanded": "action.commanded"}
-"""Feature names of all actions except the applied one, by field of the record."""
+"""Feature names of all actions except the applied one, keyed by field of the record."""
 _INDICES: Final = ("frame_index", "episode_index", "index", "task_index")
 
 _INDEX: Final = "__index_level_0__"
@@ -49,7 +50,7 @@ Values = NDArray[Any]
 
 
 class Feature(NamedTuple):
-    """A column of the frames."""
+    """Column of the frames."""
 
     dtype: str
     names: tuple[str, ...] | None
@@ -61,7 +62,7 @@ class Feature(NamedTuple):
 
     @property
     def arrow(self) -> pyarrow.DataType:
-        """Arrow type: a list of fixed length; a single component is a plain value, as in LeRobot."""
+        """Arrow type: a list of fixed length, or, as in LeRobot, a plain value for a single component."""
         import pyarrow
 
         kind = pyarrow.bool_() if self.dtype == "bool" else pyarrow.from_numpy_dtype(np.dtype(self.dtype))
@@ -69,7 +70,7 @@ class Feature(NamedTuple):
 
 
 def features_of(config: RunConfig) -> dict[str, Feature]:
-    """Return the columns of the frames by name."""
+    """Return the columns of the frames, keyed by name."""
     inputs, actions = tuple(s.name for s in config.signals), tuple(a.name for a in config.rig.actuators)
     scalars = {
         "next.reward": "float32",
@@ -91,7 +92,10 @@ def features_of(config: RunConfig) -> dict[str, Feature]:
 
 
 def write_lerobot(source: Source, folder: Path) -> dict[str, int]:
-    """Write the data set into ``folder``; returns its episodes and frames.  Raises CannotExport and OSError."""
+    """Write the data set into ``folder``, and return its numbers of episodes and frames.
+
+    Raises CannotExport and OSError.
+    """
     config, pieces = source.run.config, source.pieces()
     features = features_of(config)
     episodes = _Episodes(f"{config.task.name} on {config.rig.name}")
@@ -150,7 +154,7 @@ def _columns(config: RunConfig, piece: Piece, episode: int, first_index: int) ->
 
 
 class _Frames:
-    """Writer of the frames into consecutive files; a context manager."""
+    """Writer of the frames into consecutive files, as a context manager."""
 
     def __init__(self, folder: Path, features: Mapping[str, Feature]) -> None:
         self.total = 0
@@ -166,7 +170,7 @@ class _Frames:
             self._writer.close()
 
     def write(self, columns: Mapping[str, Values]) -> int:
-        """Write one episode; returns the number of its file."""
+        """Write one episode, and return the number of its file."""
         import pyarrow
         import pyarrow.parquet
 
@@ -205,7 +209,7 @@ _REDUCERS: Final[dict[str, Callable[[Values], Values]]] = {
 
 
 class _Episodes:
-    """Table of the episodes, with statistics of each episode."""
+    """Table of the episodes, with the statistics of each."""
 
     def __init__(self, task: str) -> None:
         self._task = task
@@ -236,7 +240,7 @@ class _Episodes:
         )
 
     def write(self, folder: Path) -> None:
-        """Write the table of episodes, and the table of the task, whose name is the index for pandas."""
+        """Write the table of episodes and the table of tasks, in which the task's name is the index for pandas."""
         import pyarrow
         import pyarrow.parquet
 
@@ -248,7 +252,7 @@ class _Episodes:
         pyarrow.parquet.write_table(tasks, folder / "meta/tasks.parquet")
 
     def total(self) -> _Stats:
-        """Return the statistics of all frames, computed from those of the episodes."""
+        """Return the statistics of all frames, combined from the episodes' statistics."""
         return {name: _join_statistics([stats[name] for stats in self._stats]) for name in (self._stats or [{}])[0]}
 
 
@@ -258,7 +262,7 @@ def _statistics(values: Values) -> dict[str, list[Any]]:
 
 
 def _join_statistics(episode_stats: list[dict[str, list[Any]]]) -> dict[str, list[Any]]:
-    """Combine the statistics of several episodes: the variance is that within episodes plus that of their means."""
+    """Combine the statistics of several episodes; the variance is the sum of those within and between episodes."""
     count = np.array([p["count"][0] for p in episode_stats], np.float64)
     weights = (count / math.fsum(count))[:, None]
     means, deviations = (np.array([p[name] for p in episode_stats]) for name in ("mean", "std"))

@@ -22,10 +22,10 @@ _ID: Final = re.compile(r"[-\w]+-v\d+")
 
 
 def write_minari(source: Source, folder: Path, name: str) -> dict[str, int]:
-    """Write the data set into ``folder/data``; returns its episodes and steps.  Raises CannotExport and OSError.
+    """Write the data set into ``folder/data``, and return its numbers of episodes and steps.
 
-    Actions are the applied actions; ``infos`` contains every field of the step records, (n + 1,) each, with the log's
-    types.
+    Actions are the applied actions. ``infos`` contains every field of the step records, (n + 1,) each, with the types
+    that the log uses. Raises CannotExport and OSError.
     """
     from gymnasium.spaces import Box
     from minari.dataset.minari_storage import MinariStorage
@@ -60,8 +60,9 @@ def is_minari(folder: Path) -> bool:
 
 
 def read_records(folder: Path, layout: RecordLayout) -> NDArray[np.void]:
-    """Read the step records of a data set written by `write_minari`, in order; raises OSError, KeyError or ValueError
-    for any other data set.
+    """Read the step records of a data set written by `write_minari`, in order.
+
+    Raises OSError, KeyError or ValueError for any other data set.
     """
     from minari.dataset.minari_storage import MinariStorage
 

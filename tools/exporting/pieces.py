@@ -35,12 +35,12 @@ class Piece(NamedTuple):
 
     @property
     def terminated(self) -> NDArray[np.bool_]:
-        """(n,) flags: the step led to a terminal state."""
+        """Whether each step led to a terminal state, (n,)."""
         return self._end_flags(self.end == "terminated")
 
     @property
     def truncated(self) -> NDArray[np.bool_]:
-        """(n,) flags: the data end after the step although the state is not terminal."""
+        """Whether the data end after each step although the state is not terminal, (n,)."""
         return self._end_flags(self.end != "terminated")
 
     def _end_flags(self, value: bool) -> NDArray[np.bool_]:
@@ -50,8 +50,10 @@ class Piece(NamedTuple):
 
 
 def pieces(batches: Iterable[Records]) -> Iterator[Piece]:
-    """Split ordered records into the pieces of training and evaluation episodes; keeps one piece in memory at a
-    time."""
+    """Split ordered records into the pieces of training and evaluation episodes.
+
+    Only one piece is kept in memory at a time.
+    """
     splitter = _Splitter()
     for batch in batches:
         yield from splitter.add(batch)
@@ -65,7 +67,7 @@ class _Splitter:
         self._part = 0
 
     def add(self, batch: Records) -> Iterator[Piece]:
-        """Add the next records; yields the completed pieces."""
+        """Add the next records, and yield the completed pieces."""
         if not len(batch):
             return
         records = np.concatenate([self._open_batches[-1][-1:], batch]) if self._open_batches else batch
@@ -105,4 +107,4 @@ class _Splitter:
 
 
 _MIN_RECORDS: Final = 2
-"""Number of records in a transition."""
+"""Minimum number of records in a piece: those of one transition."""

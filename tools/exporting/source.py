@@ -21,15 +21,15 @@ from onrig.tools.plugins import META_KEY
 
 CONFIG: Final = "config.yaml"
 Progress = Callable[[int], None]
-"""Receives the number of newly exported records."""
+"""Function that receives the number of newly exported records."""
 
 
 class CannotExport(Failure):
-    """The export cannot be carried out."""
+    """Raised if the export cannot be carried out."""
 
 
 class Source:
-    """Tables, episodes and provenance of a run, each streamed once only."""
+    """Tables, episodes and provenance of a run; the tables and episodes are streamed only once."""
 
     def __init__(self, run: RunData, progress: Progress) -> None:
         self.run: Final = run
@@ -39,7 +39,7 @@ class Source:
         """Data that the run never recorded, one line each."""
 
     def records(self) -> Iterator[Table]:
-        """Yield the step records; none for a run without a log."""
+        """Yield the step records, or none for a run without a log."""
         try:
             for batch in self.run.record_batches():
                 is_closing = batch["flags"] & Flag.NO_ACTION != 0
@@ -51,7 +51,7 @@ class Source:
             self.never_recorded.append(str(error))
 
     def pieces(self) -> Iterator[Piece]:
-        """Yield the pieces of the episodes; raises CannotExport if the log does not contain every tick."""
+        """Return the pieces of the episodes. Raises CannotExport if the log does not contain every tick."""
         if self.run.config.log.decimation > 1:
             reason = f"the log of '{self.run.folder}' contains only every n-th tick (log.decimation), so no transitions"
             raise CannotExport(f"{reason}; export the memory instead: --format parquet")
@@ -62,7 +62,7 @@ class Source:
         return pieces(_to_structured_array(batch) for batch in self.records())
 
     def experiences(self) -> Iterator[Table]:
-        """Yield the experiences in the memory; none for a run without a checkpoint."""
+        """Yield the experiences in the memory, or none for a run without a checkpoint."""
         try:
             for rows in self.run.experience_rows():
                 yield experience_table(self.run.config, rows)
@@ -89,7 +89,10 @@ class Source:
         }
 
     def missing_data(self) -> tuple[str, ...]:
-        """Missing data of the run, one line each; complete only after `records` or `pieces` is exhausted."""
+        """Return the run's missing data, one line each.
+
+        The list is complete only once `records` or `pieces` is exhausted.
+        """
         rows = {
             (str(kind), int(e)) for kind, e in zip(*(self.run.episodes[n] for n in ("kind", "episode")), strict=True)
         }

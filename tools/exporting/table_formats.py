@@ -22,8 +22,10 @@ FIELDS: Final = "fields.json"
 
 
 def write_tables(source: Source, folder: Path, format_: Literal["parquet", "csv"]) -> dict[str, int]:
-    """Write ``records``, ``episodes``, ``experiences``, ``policies`` and ``events``, and the units of their columns to
-    ``fields.json``; returns the number of rows of each.  Raises OSError."""
+    """Write ``records``, ``episodes``, ``experiences``, ``policies`` and ``events``, and return their numbers of rows.
+
+    The types and units of the columns are written to ``fields.json``. Raises OSError.
+    """
     run = source.run
     tables: dict[str, tuple[Schema, Iterable[Table]]] = {
         "records": (run.record_schema, source.records()),
@@ -43,7 +45,7 @@ def write_tables(source: Source, folder: Path, format_: Literal["parquet", "csv"
 
 
 def read_table(path: Path, schema: Schema) -> Table:
-    """Read a Parquet table written by `write_tables`; raises OSError, KeyError or ValueError for any other file."""
+    """Read a Parquet table written by `write_tables`. Raises OSError, KeyError or ValueError for any other file."""
     import pyarrow.parquet
 
     parquet = pyarrow.parquet.read_table(path)
@@ -104,6 +106,6 @@ def _write_csv(path: Path, schema: Schema, tables: Iterable[Table], provenance: 
 
 
 def _texts(values: NDArray[Any]) -> list[Any]:
-    """Format values with just enough digits to restore them; a float32 has fewer digits than a float64."""
+    """Format values with just enough digits to restore them, of which a float32 needs fewer than a float64."""
     texts: list[Any] = values.astype(str).tolist() if values.dtype.kind == "f" else values.tolist()
     return texts

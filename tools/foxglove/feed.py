@@ -17,14 +17,14 @@ from onrig.runtime.view.reader import ViewReader
 from onrig.runtime.view.run_view import RunView
 
 MAX_MESSAGES: Final = 256
-"""Maximum number of messages per kind and poll, the newest ones: 2560 steps per second.  The server queues 1024
-messages per client.
+"""Maximum number of messages per kind and poll, of which the newest are kept: 2560 steps per second. The server queues
+1024 messages per client.
 """
 _FILE_INTERVAL_S: Final = 0.5
 
 
 class TimedMessage(NamedTuple):
-    """An encoded message on a channel."""
+    """Encoded message on a channel."""
 
     topic: str
     t_ns: int
@@ -49,7 +49,7 @@ class Feed:
         return tuple(channel for channel in channels(self._steps) if channel.topic != LOOP)
 
     def poll(self, now_s: float) -> Iterator[TimedMessage]:
-        """Yield the messages since the last call (``now_s``: host monotonic)."""
+        """Yield the messages since the last call; ``now_s`` is the host's monotonic time."""
         if self._view.live is not None:
             yield from self._read_records(self._view.live)
         if now_s - self._last_read_s >= _FILE_INTERVAL_S:
@@ -76,8 +76,9 @@ class Feed:
             yield TimedMessage(STEPS, max(t_ns, 0), data[i * size : (i + 1) * size])
 
     def _attach(self) -> None:
-        """Attach to the run's current session, whose ring counts from 0 and whose files may have been truncated at a
-        checkpoint.
+        """Attach to the run's current session.
+
+        The session's ring counts from 0, and its files may have been truncated to a checkpoint.
         """
         running = self._view.find_running()
         if running == self._view.running:

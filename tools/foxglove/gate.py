@@ -26,7 +26,7 @@ _UPGRADE_HINT: Final = (
 
 
 class Gate(BoundedServer):
-    """Proxy that forwards connections of a listener to ``upstream``, an address of this machine."""
+    """Proxy that forwards a listener's connections to ``upstream``, an address on this machine."""
 
     def __init__(self, listener: Listener, upstream: tuple[str, int]) -> None:
         super().__init__(listener.listening_socket, Handler)
@@ -35,13 +35,13 @@ class Gate(BoundedServer):
 
 
 class Handler(ReplyHandler):
-    """One viewer."""
+    """Handler of one viewer."""
 
     server: Gate
     _token: str | None = None
 
     def do_GET(self) -> None:  # noqa: N802  (the standard library names it)
-        """Check the request, and connect the client to the server."""
+        """Check the request and connect the client to the server."""
         headers = self.checked_headers()
         with contextlib.suppress(ValueError):
             self._token = parse_qs(urlsplit(self.path).query, max_num_fields=8).get("token", [None])[0]
@@ -73,7 +73,7 @@ class Handler(ReplyHandler):
 
 
 def _relay(client: socket.socket, server: socket.socket) -> None:
-    """Copy data in both directions until one side closes; raises OSError if a side does not read within its timeout."""
+    """Copy data in both directions until one side closes. Raises OSError if a side does not read within its timeout."""
     poll = select.poll()
     directions = {client.fileno(): (client, server), server.fileno(): (server, client)}
     for descriptor in directions:

@@ -1,6 +1,6 @@
 """Process that serves a run to Foxglove: ``python -m onrig.tools.foxglove.process RUN_FOLDER ADDRESS``.
 
-It only reads data that the loop writes anyway; the run continues if this process dies.
+It only reads data that the loop writes anyway, and the run continues if this process dies.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from onrig.tools.web.guard import listen
 from onrig.tools.web.view import FOXGLOVE, serve
 
 FIRST_PORT: Final = 8765
-"""Foxglove's default."""
+"""Foxglove's default port."""
 _POLL_S: Final = 0.1
 
 logging.getLogger("foxglove").setLevel(logging.CRITICAL)  # websockets logs every disconnection as an error
@@ -36,7 +36,7 @@ class FoxgloveServer:
     """Foxglove server of one run, as a context manager; clients can neither publish nor call services."""
 
     def __init__(self, folder: Path, address_text: str) -> None:
-        """Raises ConfigError, ValueError (malformed address) or OSError (address in use)."""
+        """Listen at the address. Raises ConfigError, ValueError (malformed address) or OSError (address in use)."""
         config = load_resolved(folder / "config.yaml")
         listener = listen(address_text, "ws", FIRST_PORT)
         self.url = listener.url
@@ -51,7 +51,7 @@ class FoxgloveServer:
             )
             for channel in self._feed.channels
         }
-        # Any page in a browser can open a WebSocket to loopback; a random address makes the server hard to find.
+        # Any page in a browser can open a WebSocket to loopback, so a random address makes the server hard to find.
         host = ".".join(["127", *(str(1 + secrets.randbelow(254)) for _ in range(3))])
         self._server = foxglove.start_server(
             name=f"Onrig: {folder.resolve().name}", host=host, port=0, capabilities=[], context=context
@@ -81,14 +81,14 @@ class FoxgloveServer:
         return any(channel.has_sinks() for channel in self._channels.values())
 
     def forward(self, now_s: float) -> None:
-        """Forward the messages since the last call, if a channel has a subscriber."""
+        """Forward the messages since the last call if any channel has a subscriber."""
         if self.has_viewers:
             for topic, t_ns, data in self._feed.poll(now_s):
                 self._channels[topic].log(data, log_time=t_ns)
 
 
 def serve_viewers(folder: Path, address_text: str, on_ready: Callable[[str], object]) -> int:
-    """Serve until SIGTERM or Ctrl-C; ``on_ready`` receives the URL.  Returns the exit code."""
+    """Serve until SIGTERM or Ctrl-C, and return the exit code; ``on_ready`` receives the URL."""
     return serve(FOXGLOVE, folder, lambda: FoxgloveServer(folder, address_text), on_ready)
 
 

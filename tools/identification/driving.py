@@ -1,4 +1,4 @@
-"""Driver of the identification experiment; excitations pass through the tick and shield of a run."""
+"""Driver of the identification experiment, whose excitations pass through the same tick and shield as in a run."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _MIN_SILENCE_NS = 1_000_000_000
 
 
 class DeviceFault(Exception):
-    """The device latched a fault or disarmed itself during the experiment."""
+    """Raised if the device latched a fault or disarmed itself during the experiment, or sent contradictory frames."""
 
 
 def ranges_of(config: RunConfig, effort: float) -> dict[str, tuple[float, float]]:
-    """Return the range of each actuator, scaled about its safe output by ``effort``."""
+    """Return each actuator's range, scaled around its safe output by ``effort``."""
     allowed_ranges = config.limits.context(config.rig, config.period_us * 1e-6).ranges
     safe_values = {a.name: a.safe for a in config.rig.actuators}
     return {
@@ -50,8 +50,8 @@ def drive(
 ) -> list[Step]:
     """Arm a device, excite it, and return the completed steps; the device is always disarmed at the end.
 
-    ``seed``: seed of RESET, if the device supports it.  Raises LinkError if the device stops sending, DeviceFault if it
-    latches a fault.
+    ``seed`` is the seed of RESET, or None if the device does not support it. Raises LinkError if the device stops
+    sending, and DeviceFault if it latches a fault, disarms itself or sends contradictory frames.
     """
     tick = Tick(config)
     tick.begin(1, Kind.EVAL, [])  # without exploration

@@ -1,4 +1,4 @@
-"""Sequence of an identification experiment: gentle excitations to check sensors and signs, then strong ones."""
+"""Sequence of an identification experiment: gentle excitations to check sensors and signs, followed by strong ones."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from onrig.tools.identification.driving import N_GENTLE_EXCITATIONS
 from onrig.tools.identification.refusal import find_conflicts, reversed_channels
 
 _MIN_DRIVEN_S: Final = 8.0
-"""Time driven before the first fit; less data never give narrow intervals."""
+"""Time for which the plant is driven before the first fit, because less data never give narrow intervals."""
 
 ExcitationDriver = Callable[[Sequence[Excitation], int], list[Step]]
-"""Drives parts of an experiment.  The second argument numbers the calls, so that each has different noise."""
+"""Function that drives part of an experiment; its second argument numbers the parts, so that their noise differs."""
 
 
 class Experiment(NamedTuple):
@@ -57,7 +57,8 @@ class Experiment(NamedTuple):
 
 def excite(experiment: Experiment, drive: ExcitationDriver) -> tuple[list[Step], Identification | None]:
     """Excite gently, check sensors and signs, then excite strongly until the intervals are narrow or the sequence ends.
-    Returns the steps, and the result with narrow intervals, if any.  Raises Implausible if stronger excitations would
+
+    Returns the steps and, if the intervals became narrow, the result. Raises Implausible if stronger excitations would
     endanger the rig.
     """
     excitations = experiment.excitations
@@ -87,14 +88,16 @@ def excite(experiment: Experiment, drive: ExcitationDriver) -> tuple[list[Step],
 def fit_steps(
     config: RunConfig, plant: Plant, steps: Sequence[Step], report: Callable[[float], None] = lambda done: None
 ) -> Identification:
-    """Fit a plant to steps; raises Implausible, or ValueError if there are too few steps."""
+    """Fit a plant to steps. Raises Implausible, or ValueError if there are too few steps."""
     substeps = SUBSTEPS if config.device.twin is None else twin_options(config).substeps
     return identify(plant, config.rig, list(stretches(steps, config.rig, config.period_us)), substeps, report)
 
 
 def _check_signs(experiment: Experiment, steps: Sequence[Step]) -> bool:
-    """Return whether gentle excitations suffice to determine the signs; raises Implausible for wrong sensors or
-    signs."""
+    """Return whether these gentle excitations suffice to determine the signs.
+
+    Raises Implausible if sensors or signs are wrong.
+    """
     config, plant = experiment.config, experiment.plant
     recorded_stretches = list(stretches(steps, config.rig, config.period_us))
     if problems := significant_defects(plant, config.rig, recorded_stretches):
@@ -109,8 +112,9 @@ def _check_signs(experiment: Experiment, steps: Sequence[Step]) -> bool:
 
 
 def _result_if_narrow(experiment: Experiment, steps: Sequence[Step], width: float) -> Identification | None:
-    """Return a result whose 95 % half-widths are at most ``width`` times the plant's parameters, and whose plant the
-    shield can predict; None if the steps do not suffice.
+    """Return the result if its intervals are narrow enough and the shield can predict the plant; otherwise None.
+
+    The 95 % half-widths must be at most ``width`` times the plant's parameters.
     """
     config, plant = experiment.config, experiment.plant
     try:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 ConfirmationPrompt = Callable[[str], bool]
-"""Receives a description of the motion, and returns whether the device may be driven."""
+"""Function that receives a description of the motion and returns whether the device may be driven."""
 
 
 def identify(
@@ -52,14 +52,16 @@ def identify(
     sharpen: bool = False,
     confirm: ConfirmationPrompt = lambda text: False,
 ) -> IdentifiedPlant:
-    """Identify a plant from the log of a run (``source`` is its folder), or by exciting a configuration's twin or
-    device.
+    """Identify a plant from a run's log, or by exciting a configuration's twin or device.
 
-    ``effort``: share of each actuator's range; ``seed``: seed of the twin's noise; ``until``: sufficient relative
-    half-width of the plant's parameters (default: the full experiment); ``sharpen``: combine a run's newest ticks with
-    the identification that it began with, instead of using its first ticks alone; ``confirm``: called before a device
-    is driven; by default, refuses.  Writes ``identified.yaml`` and a page to ``out`` (default: the run's
-    ``identification``, or ``identified-RIG``).  Raises ConfigError, Failure, NotIdentified.
+    ``source`` is the run's folder or the configuration. ``effort`` is the share of each actuator's range to use,
+    ``seed`` is the seed of the twin's noise, and ``until`` is the relative half-width of the plant's parameters that is
+    sufficient (default: the full experiment). With ``sharpen``, a run's newest ticks are combined with the
+    identification that it started with; otherwise, its first ticks are used alone. ``confirm`` is called before a
+    device is driven and refuses by default.
+
+    The result, ``identified.yaml``, and a page are written to ``out`` (default: the run's ``identification``, or
+    ``identified-RIG``). Raises ConfigError, Failure, NotIdentified.
     """
     if problem := missing_library():
         raise Failure(problem, ExitCode.PREFLIGHT)
@@ -75,7 +77,7 @@ def identify(
     name = str(source)
     config = load_for_rig(name, overrides, port=device) if device else load(name, overrides)
     try:
-        # the twin's plant is the best initial guess for a device on a port, too
+        # For a device on a port, too, the twin's plant is the best initial guess.
         plant = nominal_plant(load(name, overrides) if device else config)
     except (ValueError, ConfigError) as error:
         raise Failure(f"{name}: {error}") from None
@@ -101,10 +103,10 @@ def show_identification(
     yes: bool,
     sharpen: bool,
 ) -> int:
-    """Identify a plant and print the result; asks before driving a device unless ``yes``.
+    """Identify a plant, print the result and return the exit code; ask before driving a device unless ``yes``.
 
-    ``sharpen``: combine a run's ticks with the identification that it began with, repeatedly while it is running.
-    Returns the exit code.
+    With ``sharpen``, a run's ticks are combined with the identification that it started with, repeatedly while the run
+    is in progress.
     """
     try:
         if sharpen:

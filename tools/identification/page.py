@@ -28,7 +28,7 @@ _N_SHOWN_WINDOWS: Final = 6
 """Number of windows drawn."""
 _N_LAGS: Final = 12
 _STRONG_CORRELATION: Final = 0.6
-"""Magnitude of correlation above which its colour is dark."""
+"""Magnitude of a correlation above which the colour of its cell is dark."""
 
 
 def identification_page(result: Result, identification: Identification, rig: Rig) -> Page:
@@ -54,7 +54,7 @@ def identification_page(result: Result, identification: Identification, rig: Rig
 
 
 def result_tables(result: Result) -> list[Sheet]:
-    """Return tables of parameters, noise and signs."""
+    """Return the tables of parameters, noise and signs."""
     rows = [
         (p.name, format_estimate(Bounds(p.value, p.low, p.high), unit=p.unit), _relative_half_width(p))
         for p in result.parameters
@@ -77,7 +77,7 @@ def result_tables(result: Result) -> list[Sheet]:
 
 
 def _relative_half_width(p: Parameter) -> str:
-    """Return the half-width as a fraction of the value; empty if the value may be zero."""
+    """Return the half-width as a fraction of the value, or an empty text if the value may be zero."""
     return f"{0.5 * (p.high - p.low) / p.value:.2%}" if p.low > 0 and not p.name.startswith(ZERO_PREFIX) else ""
 
 
@@ -157,5 +157,5 @@ def _correlation_chart(result: Result) -> Plot:
 
 
 def write_page(result: Result, identification: Identification, rig: Rig, path: Path) -> None:
-    """Write the page; raises OSError."""
+    """Write the page. Raises OSError."""
     replace_file(path, identification_page(result, identification, rig).html().encode())

@@ -1,8 +1,7 @@
-"""Paired comparison of policies trained on identified twins and on the true plants; all are evaluated on the true
-plants.
+"""Paired comparison of policies trained on identified twins with policies trained on the true plants.
 
-The pairs differ in lumped parameters, dry friction and dead band, and train in one batch of trials without noise or
-delay.
+All policies are evaluated on the true plants. The pairs differ in lumped parameters, dry friction and dead band, and
+they are trained in one batch of trials without noise or delay.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from onrig.tools.terminal import complain
 
 
 class Comparison(NamedTuple):
-    """Final normalised performance on the true plant (N,) each, and the median of their differences."""
+    """Final normalised performances on the true plants, (N,) each, and the median of their differences."""
 
     identified_scores: Array
     true_scores: Array
@@ -40,7 +39,7 @@ class Comparison(NamedTuple):
 def compare_policies(
     config: RunConfig, outcomes: Sequence[Outcome], progress: Callable[[int], None] = lambda episode: None
 ) -> Comparison:
-    """Train and compare one pair of policies per twin of a study, for the number of episodes in the configuration.
+    """Train one pair of policies per twin of a study, for the configured number of episodes, and compare the pairs.
 
     Raises ValueError for a configuration that trials do not support.
     """
@@ -71,7 +70,7 @@ def _parameters(nominal: Plant, outcome: Outcome, coordinates: Array) -> dict[st
 
 
 def show_study(name: str, overrides: Sequence[str], n_twins: int, seed: int, *, policies: bool) -> int:
-    """Identify random twins, compare policies if asked, and print the coverage; returns the exit code."""
+    """Identify random twins, print the coverage, compare policies if requested, and return the exit code."""
     try:
         config = load(name, overrides)
     except ConfigError as error:

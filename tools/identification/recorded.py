@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _SCIPY_MISSING_TEXT: Final = "identification needs scipy: pip install 'onrig[identify]'"
 MCAP_MISSING_TEXT: Final = "reading a run's log needs mcap: pip install 'onrig[log]'"
 _MAX_STEPS: Final = 20_000
-"""Maximum number of a run's steps that are used: the first ones, where exploration is strongest."""
+"""Maximum number of a run's steps to use; they are the first ones, in which exploration is strongest."""
 
 
 class IdentifiedPlant(NamedTuple):
@@ -33,7 +33,7 @@ class IdentifiedPlant(NamedTuple):
     result: Result
     """Parameters with their joint uncertainty, as in ``identified.yaml``."""
     unpredictable: tuple[str, ...]
-    """Reasons why the configuration's shield cannot predict the identified plant: a run would refuse the result."""
+    """Reasons why the configuration's shield cannot predict the identified plant, so that a run would refuse it."""
     settings: tuple[str, ...]
     """Settings to change before a run can use the result."""
     damage: tuple[str, ...] = ()
@@ -41,8 +41,10 @@ class IdentifiedPlant(NamedTuple):
 
 
 class NotIdentified(Failure):
-    """No plant can be identified from the data, or the rig is connected wrongly. ``problems`` has one line per
-    problem."""
+    """Raised if no plant can be identified from the data, or if the rig is wrongly connected.
+
+    ``problems`` contains one line per problem.
+    """
 
     def __init__(self, source: str, problems: Sequence[str], out: Path | None = None) -> None:
         lines = [f"{source}: {problem}" for problem in problems]
@@ -58,8 +60,9 @@ def missing_library() -> str | None:
 
 
 def nominal_plant(config: RunConfig) -> Plant:
-    """Return the initial guess: the twin's plant, otherwise the shield's nominal plant; raises ValueError if neither
-    exists.
+    """Return the initial guess: the twin's plant if there is a twin, otherwise the shield's nominal plant.
+
+    Raises ValueError if neither exists.
     """
     from onrig.sim.plants.registry import plant_type_for
     from onrig.sim.twin.main import twin_options
@@ -72,7 +75,7 @@ def nominal_plant(config: RunConfig) -> Plant:
 
 
 def identify_run(folder: Path, out: Path) -> IdentifiedPlant:
-    """Identify a plant from the first steps of a run's log; raises ConfigError, Failure, NotIdentified."""
+    """Identify a plant from the first steps of a run's log. Raises ConfigError, Failure, NotIdentified."""
     if find_spec("mcap") is None:
         raise Failure(MCAP_MISSING_TEXT, ExitCode.PREFLIGHT)
     from onrig.runtime.log.reading import LogDamagedError
@@ -119,7 +122,7 @@ def fit_recorded(
     source: str,
     report: Callable[[float], None] = lambda done: None,
 ) -> Fitted:
-    """Fit a plant to steps; raises Failure, and NotIdentified with a note on an earlier result in ``out``."""
+    """Fit a plant to steps. Raises Failure, and NotIdentified with a note about any earlier result in ``out``."""
     from onrig.sim.identification.outcome import Implausible
     from onrig.tools.identification.experiment import fit_steps
 
@@ -134,7 +137,7 @@ def fit_recorded(
 def write_identified(
     config: RunConfig, plant: Plant, identification: Fitted, out: Path, source: str
 ) -> IdentifiedPlant:
-    """Write a result and its page to ``out``; raises Failure, and NotIdentified if channels are reversed."""
+    """Write a result and its page to ``out``. Raises Failure, and NotIdentified if channels are reversed."""
     from onrig.sim.identification.result import result_of, write_result
     from onrig.tools.identification.page import write_page
     from onrig.tools.identification.refusal import find_conflicts, reversed_channels

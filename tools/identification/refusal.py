@@ -15,12 +15,13 @@ from onrig.sim.identification.result import Result
 from onrig.tools.load import rig_findings
 
 _TABLE: Final = ("limits", "predicted", "table")
-"""Path of a table that must be computed again for the result."""
+"""Path of the table that must be computed again for the result."""
 
 
 def reversed_channels(connection: Connection, rig: Rig) -> list[str]:
-    """Return messages that name the channels whose reversal is certain: with these, the fallback would destabilise the
-    rig.
+    """Return messages that name the channels that are certainly reversed.
+
+    With reversed channels, the fallback would destabilise the rig.
     """
     names = [*(s.name for s in rig.sensors), *(a.name for a in rig.actuators)]
     signs = (*connection.signs.sensors, *connection.signs.actuators)
@@ -33,12 +34,12 @@ def reversed_channels(connection: Connection, rig: Rig) -> list[str]:
 
 
 class Conflicts(NamedTuple):
-    """Reasons why a run of a configuration would refuse a result; both lists are empty if it would not."""
+    """Reasons why a run with this configuration would refuse a result; both lists are empty if it would not."""
 
     unpredictable: list[str]
     """Reasons that no setting can resolve: the shield cannot predict this plant."""
     settings: list[str]
-    """Reasons that a change of settings resolves."""
+    """Reasons that different settings would resolve."""
 
 
 def find_conflicts(config: RunConfig, result: Result) -> Conflicts:
@@ -60,7 +61,7 @@ def find_conflicts(config: RunConfig, result: Result) -> Conflicts:
 
 
 def _override_box(box: Any, predicted_values: dict[str, Any]) -> Any:
-    """Return the box with the result's values; errors of other sensors are kept."""
+    """Return the box with the result's values, keeping the errors of sensors that the result does not include."""
     values = msgspec.to_builtins(box)
     errors = {**values.get("sensor_error", {}), **predicted_values.get("sensor_error", {})}
     return msgspec.convert({**values, **predicted_values, "sensor_error": errors}, type(box))

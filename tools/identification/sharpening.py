@@ -1,6 +1,6 @@
-"""Sharpening of the identification that a run began with, using the run's own data: once, or until the run ends.
+"""Sharpening of the identification that a run started with, using the run's own data: once, or until the run ends.
 
-As a module it follows the run in a folder: ``python -m onrig.tools.identification.sharpening FOLDER``.
+Run as a module, it follows the run in a folder: ``python -m onrig.tools.identification.sharpening FOLDER``.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from onrig.sim.identification.sharpening import Change
 
 MAX_STEPS: Final = 10_000
-"""Maximum number of steps used: the newest ones, which show the plant as it is now.  At 50 Hz they yield at least as
-many windows as a fit uses.
+"""Maximum number of steps used. These are the newest steps, which show the plant as it is now; at 50 Hz, they yield at
+least as many windows as a fit uses.
 """
 _MIN_STEPS: Final = 2000
-"""Number of steps before the first fit of a run in progress."""
+"""Number of logged steps before the first fit of a run in progress."""
 _NEW_STEPS: Final = 3000
-"""Number of steps between two fits."""
+"""Number of logged steps between two fits."""
 _POLL_INTERVAL_S: Final = 1.0
 _MAX_START_S: Final = 60.0
 _MAX_LAST_FIT_S: Final = 120.0
@@ -53,7 +53,7 @@ _NICENESS: Final = 10
 
 
 class PlantDeparted(NotIdentified):
-    """The plant has left the identification that its run began with."""
+    """Raised if the plant has departed from the identification that its run started with."""
 
     def __init__(self, source: str, problem: str, out: Path, p_value: float) -> None:
         super().__init__(source, [problem], out)
@@ -61,10 +61,10 @@ class PlantDeparted(NotIdentified):
 
 
 def sharpen_run(folder: Path, out: Path | None = None) -> IdentifiedPlant:
-    """Combine the newest steps of a run with the identification that it began with, and write the result to ``out``
-    (default: the run's ``identification``).
+    """Combine a run's newest steps with the identification that it started with, and write the result to ``out``.
 
-    Raises ConfigError, Failure, and PlantDeparted if the plant has left the identification; then nothing is written.
+    By default, ``out`` is the run's ``identification``. Raises ConfigError, Failure, and PlantDeparted if the plant has
+    departed from the identification, in which case nothing is written.
     """
     config, earlier = _read_beginning(folder)
     return _sharpen(folder, config, earlier, _newest_steps(folder, config), out or folder / "identification")
@@ -72,12 +72,12 @@ def sharpen_run(folder: Path, out: Path | None = None) -> IdentifiedPlant:
 
 @contextlib.contextmanager
 def sharpening_alongside(folder: Path) -> Iterator[None]:
-    """Follow the run in ``folder`` in a separate process; at the end of the context, print its last result."""
+    """Follow the run in ``folder`` in a separate process, and print the last result at the end of the context."""
     child = Child("sharpening", __name__, [str(folder)], folder / "stderr.log")
     grace_s = 0.0
     try:
         yield
-        if (folder / "config.yaml").exists():  # missing if the run did not start
+        if (folder / "config.yaml").exists():  # the file is missing if the run did not start
             grace_s = _MAX_LAST_FIT_S
             print("sharpening the identification (Ctrl-C skips this last fit)", flush=True)
     finally:
@@ -91,7 +91,7 @@ def sharpening_alongside(folder: Path) -> Iterator[None]:
 
 
 def main() -> int:
-    """Wait until the run in a folder has begun, and follow it with low priority, off the loop's CPU."""
+    """Wait until the run in a folder has begun, and follow it with low priority and off the loop's CPU."""
     folder, deadline_s = Path(sys.argv[1]), time.monotonic() + _MAX_START_S
     with contextlib.suppress(OSError):
         os.nice(_NICENESS)
@@ -112,14 +112,14 @@ def main() -> int:
 
 
 def follow_run(folder: Path, out: Path | None, show: Callable[[Fitting], object]) -> IdentifiedPlant:
-    """Sharpen repeatedly until the run ends, and once more afterwards; ``show`` receives each fit.  Returns the last
-    result.
+    """Sharpen repeatedly until the run ends, and once more afterwards, and return the last result.
 
-    The run is notified of a departed plant, with at most one false alarm in 1000 runs, of any length: fit k must be
-    significant at ``DEPARTURE_P_VALUE`` / (k (k + 1)), and these sum to less than ``DEPARTURE_P_VALUE``. A resumed run
-    continues to count where it stopped, and is notified again of a departure at once.
+    ``show`` receives each fit. The run is notified if its plant has departed, with at most one false alarm in 1000 runs
+    of any length: fit k must be significant at ``DEPARTURE_P_VALUE`` / (k (k + 1)), and these levels sum to less than
+    ``DEPARTURE_P_VALUE``. A resumed run continues the count of its fits and is immediately notified again of an earlier
+    departure.
 
-    Raises the same exceptions as :func:`sharpen_run`, for the last fit.
+    Raises the same exceptions as :func:`sharpen_run`, but only for the last fit.
     """
     config, earlier = _read_beginning(folder)
     from onrig.sim.identification.sharpening import DEPARTURE_P_VALUE
@@ -149,14 +149,14 @@ def follow_run(folder: Path, out: Path | None, show: Callable[[Fitting], object]
         n = count_logged_steps(folder)
         if n >= next_fit_steps:
             next_fit_steps = n + _NEW_STEPS
-            with contextlib.suppress(Failure):  # more data may resolve it
+            with contextlib.suppress(Failure):  # more data may resolve the problem
                 fit()
         time.sleep(_POLL_INTERVAL_S)
     return fit()
 
 
 def _report_departure(folder: Path) -> None:
-    """Notify a run in progress that its plant has left the identification."""
+    """Notify a run in progress that its plant has departed from the identification."""
     running = find_running(folder)
     if running is not None:
         with contextlib.suppress(SegmentError, OSError), RemoteControl(running) as control:
@@ -177,14 +177,14 @@ def _relative_width(p: Parameter) -> float:
 
 
 def count_logged_steps(folder: Path) -> int:
-    """Number of records in a run's log, approximate while it is written."""
+    """Return the number of records in a run's log, which is approximate while the log is being written."""
     from onrig.runtime.log.reading import count_steps
 
     return count_steps(folder)
 
 
 def _read_beginning(folder: Path) -> tuple[RunConfig, Result]:
-    """Configuration of a run, and the identification that it began with."""
+    """Read a run's configuration and the identification that the run started with."""
     if missing := missing_library():
         raise Failure(missing, ExitCode.PREFLIGHT)
     if find_spec("mcap") is None:
@@ -193,7 +193,7 @@ def _read_beginning(folder: Path) -> tuple[RunConfig, Result]:
 
 
 def read_earlier(folder: Path) -> Result:
-    """Read the identification that a run began with; raises ConfigError, and Failure if there is none."""
+    """Read the identification that a run started with. Raises ConfigError, and Failure if there is none."""
     from onrig.sim.identification.result import read_result
 
     if not (folder / FILE_NAME).is_file():
@@ -231,7 +231,7 @@ def _sharpen(folder: Path, config: RunConfig, earlier: Result, steps: list[Step]
 
 
 def _describe_departure(changes: Sequence[Change]) -> str:
-    """Describe the parameters of a plant that has left its identification, the most changed first."""
+    """Describe the parameters of a plant that has departed from its identification, most significant change first."""
     descriptions = [
         f"{c.name} {c.earlier_value:.4g}, now {c.new_value:.4g} {c.unit}".rstrip() + f" (p {c.p_value:.1g})"
         for c in sorted(changes, key=lambda change: change.p_value)

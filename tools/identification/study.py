@@ -1,7 +1,7 @@
-"""Coverage study: random twins are identified, and the results compared with the true values.
+"""Coverage study: random twins are identified, and the results are compared with the true values.
 
 The lumped parameters (within 30 % of the configuration's), sensor noise, zero errors, dry friction and dead band are
-random; the delay is 10 ms.  In half of the recordings the actuators are reversed.
+random, and the delay is 10 ms. In half of the recordings, the actuators are reversed.
 """
 
 from __future__ import annotations
@@ -28,19 +28,20 @@ from onrig.tools.terminal import align
 
 SPREAD: Final = 0.3
 NOISE: Final = (0.001, 0.005)
-"""Range of each sensor's noise, in normalised units; log-uniformly distributed."""
+"""Range of each sensor's noise, in normalised units; the noise is log-uniformly distributed."""
 ZERO_FRACTION: Final = 0.02
 """Largest zero error, in normalised units."""
 FRICTION: Final = (0.015, 0.05)
-"""Dry friction, in normalised units of the velocity per second."""
+"""Range of the dry friction, in normalised units of the velocity per second."""
 DEAD_BAND: Final = (0.01, 0.05)
-"""Largest dead band, as a share of the range."""
+"""Range of the dead band, as a share of an actuator's range from its safe output."""
 DELAY_S: Final = 0.01
 
 
 class Outcome(NamedTuple):
-    """Result for one twin: true value, estimate and half-width of the interval of each unknown, in the coordinate in
-    which it was estimated.
+    """Result for one twin: each unknown's true value, estimate and half-width of its interval.
+
+    These are in the coordinate in which the unknown was estimated.
     """
 
     names: tuple[str, ...]
@@ -48,7 +49,7 @@ class Outcome(NamedTuple):
     estimate: Array
     half_width: Array
     relative: Array
-    """Half-width as a share of the true value; NaN if this is zero."""
+    """Half-width as a share of the true value; NaN for zero errors."""
     signs_correct: bool
     excluded_windows: int
     conflicts: tuple[str, ...] = ()
@@ -56,7 +57,7 @@ class Outcome(NamedTuple):
 
 
 class RefusedTwin(NamedTuple):
-    """Problems of a twin whose identification was wrongly refused."""
+    """Twin whose identification was wrongly refused, with the problems reported."""
 
     problems: tuple[str, ...]
 
@@ -82,7 +83,7 @@ def draw_twin(options: TwinOptions, config: RunConfig, rng: np.random.Generator)
 
 
 def run_twin(config: RunConfig, seed: int, index: int) -> Outcome | RefusedTwin:
-    """Identify one random twin, and compare the result with the true values."""
+    """Identify one random twin and compare the result with the true values."""
     rng = np.random.default_rng((seed, index))
     nominal = twin_options(config).plant
     twin = draw_twin(twin_options(config), config, rng)
@@ -122,13 +123,13 @@ def run_twin(config: RunConfig, seed: int, index: int) -> Outcome | RefusedTwin:
 
 
 def reverse_actuators(stretch: Stretch, signs: Sequence[int]) -> Stretch:
-    """Multiply the recorded outputs of each actuator by its sign."""
+    """Multiply each actuator's recorded outputs by its sign."""
     factors = np.array(signs, np.float64)
     return stretch._replace(u_start=stretch.u_start * factors, u_end=stretch.u_end * factors)
 
 
 def true_values(twin: TwinOptions, plant: Plant) -> dict[str, float]:
-    """Return the true values of the unknowns, by name."""
+    """Return the true values of the unknowns, keyed by name."""
     imperfections = {n: float(getattr(plant, n) or 0.0) for n in ("dry_friction", "dead_band", "delay_s")}
     return {**plant.identifiable, **imperfections, **{ZERO_PREFIX + n: z for n, z in (twin.sensor_zero or {}).items()}}
 
@@ -136,7 +137,7 @@ def true_values(twin: TwinOptions, plant: Plant) -> dict[str, float]:
 def outcome(identification: Identification, twin: TwinOptions, config: RunConfig, *, signs_correct: bool) -> Outcome:
     """Compare a result with the true values; a sensor's noise is named ``noise_NAME``.
 
-    Errors of velocity sensors are not compared: they are estimated only where the signals suggest them.
+    Zero errors of velocity sensors are not compared, because they are estimated only if the signals suggest them.
     """
     values = true_values(twin, twin.plant)
     indices = [i for i, u in enumerate(identification.unknowns) if u.name in values]
@@ -161,13 +162,13 @@ def outcome(identification: Identification, twin: TwinOptions, config: RunConfig
 
 
 def run_study(config: RunConfig, twins: int, seed: int) -> Iterator[Outcome | RefusedTwin]:
-    """Yield the outcomes of random twins."""
+    """Yield the outcomes for random twins."""
     for index in range(twins):
         yield run_twin(config, seed, index)
 
 
 def summary(results: Sequence[Outcome | RefusedTwin]) -> str:
-    """Return a table of coverage and median half-width of the intervals, followed by the refusals."""
+    """Return a table of the intervals' coverage and median half-width, followed by the refusals."""
     outcomes = [o for o in results if isinstance(o, Outcome)]
     refusals = [o.problems for o in results if isinstance(o, RefusedTwin)]
     limits = [o.conflicts for o in outcomes if o.conflicts]

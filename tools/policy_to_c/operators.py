@@ -1,4 +1,4 @@
-"""C99 statements for the operators of a policy's graph: one or a few loops each."""
+"""C99 statements for the operators of a policy's graph, one or a few loops for each."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ _MOVE_OPERATORS: Final = (
 def body_of(model: OnnxModel, inputs: Mapping[str, int]) -> Body:
     """Generate the statements of an admissible graph, from ``observation`` to ``action``.
 
-    ``inputs``: widths of the input ports. For a stochastic policy, the action has no noise: ``mean`` replaces
+    ``inputs`` maps the input ports to their widths. The action of a stochastic policy has no noise: ``mean`` replaces
     ``drawn``, and the spread is not computed. Raises ModelRefused (``operators``) for 64-bit floats and for products of
-    more than two dimensions.
+    arrays with more than two dimensions.
     """
     work = Workspace()
     types = {name: Value(FLOAT, (1, width)) for name, width in inputs.items()}
@@ -104,7 +104,7 @@ def _needed_nodes(model: OnnxModel) -> list[Node]:
 def _translate(
     work: Workspace, call: Call, operands: Sequence[View | None], shapes: Sequence[tuple[int, ...]]
 ) -> Sequence[View]:
-    """Add the statements of one operator; returns its outputs."""
+    """Add the statements of one operator, and return its outputs."""
     kind, shape, views = call.node.op_type, shapes[0], [view for view in operands if view is not None]
     indices = call.optional(1)
     if kind in _MOVE_OPERATORS or (kind == "Gather" and indices is not None and indices.constant is not None):
@@ -116,7 +116,7 @@ def _translate(
 
 
 def _move_elements(call: Call, source: View, shapes: Sequence[tuple[int, ...]]) -> list[View]:
-    """Apply an operator that only moves elements to the indices of the elements."""
+    """Apply an operator that only moves elements, by moving the indices of the elements instead."""
     index = source.elements
     match call.node.op_type:
         case "Transpose":
@@ -176,7 +176,7 @@ def _elementwise(work: Workspace, call: Call, views: Sequence[View]) -> View:
 
 
 def _matrix_product(work: Workspace, call: Call, views: Sequence[View]) -> View:
-    """Multiply two matrices: one dot product per element of the result, over consecutive elements of both factors."""
+    """Multiply two matrices; each element of the result is a dot product over consecutive elements of both factors."""
     a, b = views[0].elements, views[1].elements
     if a.ndim > 2 or b.ndim > 2:
         raise _refusal(call.node, "multiplies arrays of more than two dimensions")
@@ -202,7 +202,7 @@ def _matrix_product(work: Workspace, call: Call, views: Sequence[View]) -> View:
 def _row_loop(
     work: Workspace, call: Call, source: View, n: int, size: int, lines: Sequence[str], reads: Sequence[Operand] = ()
 ) -> str:
-    """Compute a buffer from rows ``x`` of n elements; in ``lines``, the buffer is named ``out`` and the row ``r``."""
+    """Compute a buffer from rows ``x`` of n elements; ``lines`` call the buffer ``out`` and the row's index ``r``."""
     x, rows = work.pointer(source), source.elements.size // n
     header = [f"for (int r = 0; r < {rows}; r++) {{", f"    const float *const x = {x.text} + r * {n};"]
 
@@ -253,7 +253,7 @@ def _layer_normalization(work: Workspace, call: Call, views: Sequence[View]) -> 
 
 
 def _gather(work: Workspace, call: Call, views: Sequence[View]) -> View:
-    """Gather slices at computed indices along an axis, which is moved to the front."""
+    """Gather slices at computed indices along an axis, which is first moved to the front."""
     data, index_view = views
     axis = call.axis(call.integer("axis", 0), data.elements.ndim)
     axis_first = np.moveaxis(data.elements, axis, 0)
@@ -298,7 +298,7 @@ def _number_attribute(call: Call, name: str, default: float) -> float:
 
 
 def _comment(call: Call) -> str:
-    """Describe a node in a comment; its name is untrusted text."""
+    """Describe a node in a comment; the node's name is untrusted text."""
     name = "".join(c if c.isascii() and (c.isalnum() or c in "_.:-") else "_" for c in call.node.outputs[0][:40])
     return f"{call.node.op_type} -> {name}"
 

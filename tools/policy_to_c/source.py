@@ -31,9 +31,9 @@ from onrig.tools.policy_to_c.operators import body_of
 from onrig.tools.policy_to_c.workspace import Body, literal
 
 N_CHECKS: Final = 32
-"""Number of states in the check in the generated file."""
+"""Number of states in the generated file's check."""
 _CHECK_HALF_RANGES: Final = 4.0
-"""Maximum magnitude of these states, in half ranges of the observations."""
+"""Maximum magnitude of these states, in half-ranges of the observations."""
 
 _TEMPLATE: Final = """\
 /* Policy '{run}', id {id}, as C99: no allocation, <math.h> in single precision. Made by onrig policy to-c.
@@ -103,7 +103,7 @@ float onrig_policy_check(void) {{
 
 
 class Source(NamedTuple):
-    """A generated C file."""
+    """Generated C file."""
 
     text: str
     contract: PolicyContract
@@ -114,8 +114,8 @@ class Source(NamedTuple):
 def source_of(model: bytes, name: str) -> Source:
     """Translate a policy; ``name`` is the prefix of the function.
 
-    Raises ModelRefused, with stage and reason, for a model that no rig would admit, that has no contract, that has a
-    hidden state, or that has an unsupported operator.
+    Raises ModelRefused, with stage and reason, for a model that no rig would admit, or that has no contract, a hidden
+    state or an unsupported operator.
     """
     limits = AdmissionLimits()
     if len(model) > limits.max_bytes:

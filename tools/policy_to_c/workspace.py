@@ -1,8 +1,7 @@
 """Buffers, constants and statements of a generated C function.
 
-A value is a buffer with an array of indices into it.  Operators that only move elements (Reshape, Slice, Transpose,
-...) are thus applied by NumPy to the indices, and produce no code. Buffers with disjoint lifetimes share memory in one
-array.
+A value is a buffer with an array of indices into it. Operators that only move elements (Reshape, Slice, Transpose, ...)
+produce no code, because NumPy applies them to the indices. Buffers with disjoint lifetimes share memory in one array.
 """
 
 from __future__ import annotations
@@ -55,14 +54,14 @@ class Body(NamedTuple):
 
 
 class View(NamedTuple):
-    """A value: elements of a buffer, selected by indices."""
+    """Value: elements of a buffer, selected by indices."""
 
     buffer: str
     elements: Index
 
 
 class Operand(NamedTuple):
-    """C expression of element i of a value, or a pointer, with the buffer that it reads (empty: none)."""
+    """C expression for element i of a value, or for a pointer, with the buffer that it reads (empty if none)."""
 
     text: str
     read: str
@@ -120,8 +119,9 @@ class Workspace:
         return Operand(f"{view.buffer}[{at}]", view.buffer)
 
     def pointer(self, view: View) -> Operand:
-        """Return a pointer to the elements of a value in the order of its indices; elements that are not consecutive
-        are copied.
+        """Return a pointer to the elements of a value in the order of its indices.
+
+        Elements that are not consecutive are copied.
         """
         flat = view.elements.reshape(-1)
         if view.buffer in self._arrays:
@@ -142,8 +142,9 @@ class Workspace:
         return name
 
     def step(self, comment: str, size: int, lines: Callable[[str], Sequence[str]], reads: Iterable[Operand]) -> str:
-        """Add statements that compute a new buffer; returns the buffer's name, for which ``lines`` generates the
-        statements.
+        """Add statements that compute a new buffer, and return the buffer's name.
+
+        ``lines`` generates the statements for this name.
         """
         buffer = f"h{len(self._sizes)}"
         self._sizes[buffer] = size
@@ -151,7 +152,7 @@ class Workspace:
         return buffer
 
     def loop(self, comment: str, shape: tuple[int, ...], expression: str, reads: Iterable[Operand]) -> View:
-        """Compute ``expression``, in i, for each element of a new value."""
+        """Compute ``expression``, which depends on i, for each element of a new value."""
         size = math.prod(shape)
         head = f"for (int i = 0; i < {size}; i++)"
         return View(
@@ -175,7 +176,10 @@ class Workspace:
         return Body("\n".join([*helpers, *tables]), text, constant_bytes, 4 * work_size)
 
     def _allocate(self, last_buffer: str) -> tuple[dict[str, int], int]:
-        """Place each buffer at the lowest offset without overlap with a live buffer; returns offsets and total size."""
+        """Place each buffer at the lowest offset at which it overlaps no live buffer.
+
+        Returns the offsets and the total size.
+        """
         ends: dict[str, int] = {}
         for at, step in enumerate(self._steps):
             ends |= dict.fromkeys((step.writes, *step.reads), at)
@@ -192,7 +196,7 @@ class Workspace:
 
 
 def _table(kind: str, name: str, items: Sequence[str]) -> str:
-    """Define an array, in lines of at most 120 characters."""
+    """Define an array in lines of at most 120 characters."""
     lines, line = [], "   "
     for item in items:
         if len(line) + len(item) > 117:

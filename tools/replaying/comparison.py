@@ -24,7 +24,7 @@ _COPIED_FLAGS: Final = int(Flag.PROBATION | Flag.ROLLED_BACK)
 
 
 class Difference(NamedTuple):
-    """A field of a record whose recomputed value differs."""
+    """Field of a record whose recomputed value differs."""
 
     episode: int
     kind: Kind
@@ -39,8 +39,9 @@ class Difference(NamedTuple):
 
 
 class Comparison:
-    """Comparison of recomputed steps with records, which counts differences. ``tolerance``: in normalised units; 0
-    requires equality bit for bit.
+    """Comparison of recomputed steps with records, which counts the differences.
+
+    ``tolerance`` is in normalised units; 0 requires equality bit for bit.
     """
 
     def __init__(self, config: RunConfig, tolerance: float = 0.0) -> None:
@@ -62,7 +63,7 @@ class Comparison:
         self.n_differing = 0
         """Number of records with a difference."""
         self.fields: Counter[str] = Counter()
-        """Number of differences by field."""
+        """Number of differences in each field."""
         self.first: Difference | None = None
         self.unverified: Counter[str] = Counter()
         """Number of records that were not fully compared, by reason."""
@@ -84,7 +85,7 @@ class Comparison:
         differing_fields = [
             name for name in self.decisions if name not in excluded and not self._is_equal(name, computed, record.row)
         ]
-        # If all decisions are equal but the bytes differ from those that the loop wrote, another field was changed.
+        # If all decisions are equal but the checksum is wrong, some other field was changed after the loop wrote it.
         if (
             not differing_fields
             and not self._tolerance
@@ -97,14 +98,14 @@ class Comparison:
         )
 
     def compare_policy(self, policy: tuple[float, ...], record: RecordedStep) -> None:
-        """Compare only the action of a policy, shape (m,)."""
+        """Compare only a policy's action, (m,)."""
         computed = np.array(policy, np.float32)
         recorded = record.row["policy"]
         if not self._is_near("policy", computed, recorded):
             self.count_differences(record, ("policy", str(recorded), str(computed)))
 
     def count_differences(self, record: RecordedStep, *differences: tuple[str, str, str]) -> None:
-        """Count differences (field, recorded, recomputed) of one record."""
+        """Count the differences (field, recorded, recomputed) in one record."""
         if not differences:
             return
         self.n_differing += record.seq != self._last_seq

@@ -17,13 +17,13 @@ class Position(NamedTuple):
     explorer: Mapping[str, float]
     """State of the exploration; empty at the start of a run."""
     closed: tuple[Kind, int]
-    """Kind and number of the episode that was closed last."""
+    """Kind and number of the last closed episode."""
     numbered: tuple[tuple[int, int], ...] = ()
     """Latest seeds from a trainer, each with the number of episodes before the first one that uses it."""
 
 
 class Positions:
-    """Recorded positions of one session, and the seed and numbering of random draws that they determine."""
+    """Recorded positions of one session, and the seed and numbering of the random draws that they determine."""
 
     def __init__(self, seed: int) -> None:
         self._run_seed: Final = seed
@@ -42,7 +42,7 @@ class Positions:
         self._by_tick[tick] = position
 
     def take(self, record: RecordedStep) -> Position | None:
-        """Return the position before an episode's first record, None if none was recorded; drop earlier ones."""
+        """Return the position recorded before an episode's first record, if any, and drop earlier positions."""
         position = self._by_tick.pop(record.step.tick, None)
         if position is not None:
             self.last_closed = position.closed
@@ -52,8 +52,10 @@ class Positions:
         return position
 
     def _set_numbering(self, record: RecordedStep, position: Position | None) -> None:
-        """Set the seed of the episode's random draws.  A log may contain only the position after this one, in front of
-        this episode's records; its seed applies too if the trainer gave it before the episode.
+        """Set the seed of the episode's random draws.
+
+        Before this episode's records, a log may contain the next position instead of this one. The next position's seed
+        also applies, provided that the trainer set it before the episode.
         """
         number = record.step.episode + (record.step.kind is Kind.RESET)
         seeds = [numbered for p in (position, *self._by_tick.values()) if p is not None for numbered in p.numbered]

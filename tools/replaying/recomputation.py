@@ -1,4 +1,4 @@
-"""Recomputation of the loop's decisions from the recorded frames, by the stages of the tick in the loop's order.
+"""Recomputation of the loop's decisions from the recorded frames, with the tick's stages in the loop's order.
 
 Frames, clock, acting policy, rollbacks, fade-outs, connection closures and external restrictions on exploration
 are copied from the records; everything else is recomputed.
@@ -47,7 +47,7 @@ UNFINISHED: Final = "the next frame was not recorded"
 
 _COMPLETED_FIELDS: Final = ("applied", "reward", "flags")
 _POLICY_FIELDS: Final = ("policy", "mean", "std", "drawn", "amplitude", "explored", "exploration")
-"""Fields decided by a stochastic policy."""
+"""Fields that a stochastic policy decides."""
 _ACTION_FIELDS: Final = (*_POLICY_FIELDS, "commanded", "command", "rule", "amount", "margin")
 """Fields that are empty in the record that closes an episode."""
 
@@ -91,7 +91,7 @@ class Recomputation:
         """Add the next record."""
         if self._next_tick is None:
             self._next_tick = record.step.tick
-            self._resumes = record.step.tick > 0  # if so, the exploration's state was recorded or is unknown
+            self._resumes = record.step.tick > 0  # in this case, the exploration's state was recorded or is unknown
             self._is_state_known = record.step.tick == 0
         if record.step.tick != self._next_tick:
             self._handle_gap()
@@ -114,8 +114,9 @@ class Recomputation:
         self._is_state_known = False
 
     def _abandon_episode(self) -> None:
-        """Compare the pending record as far as is possible without its completing frame, which was not recorded, and
-        end the episode.
+        """End the episode after comparing the pending record as far as possible.
+
+        The frame that would have completed the record was not recorded.
         """
         if self._pending is not None:
             step, record, excluded = self._pending
@@ -165,8 +166,10 @@ class Recomputation:
         self._answer_to = begin_episode(tick, self._act, has_ended=self._is_over, fade=self._fade)
 
     def _is_over(self, state: State, terminated: bool) -> bool:
-        """Return whether an episode ends with this frame; a trainer, or a camera without images, may end it at any
-        frame."""
+        """Return whether an episode ends with this frame.
+
+        A trainer or a camera without images may end it at any frame.
+        """
         record = self._record
         ended_by_trainer = self._config.actor is not UNSET and record.last and not record.is_cut_off
         may_miss_images = self._images is not None and not self._config.lockstep
@@ -174,8 +177,9 @@ class Recomputation:
         return self._tick.is_over(state, terminated) or ended_by_trainer or ended_by_camera
 
     def _start_after(self, episode: int) -> dict[str, float]:
-        """Return the start state of the episode after a reset: that of the evaluation, if one is due after the training
-        episode, otherwise that of the next training episode.
+        """Return the start state of the episode that follows a reset.
+
+        This episode is an evaluation if one is due after the training episode, otherwise the next training episode.
         """
         interval, config = self._config.evaluate_every, self._config
         evaluation_is_due = (
@@ -188,7 +192,7 @@ class Recomputation:
         return draw_start(config.task.all_starts, self._positions.device_seed(kind, number))
 
     def _begin_exploration(self, record: RecordedStep) -> None:
-        """Start the episode's exploration; the first amplitude shows whether a silent learner restrained it."""
+        """Start the episode's exploration; the first amplitude shows whether a learner's silence had reduced it."""
         explorer, staleness = self._explorer, self._config.staleness
         explorer.restrain(1.0)
         explorer.begin_episode(record.step.kind, record.step.episode)
@@ -199,7 +203,7 @@ class Recomputation:
                 explorer.begin_episode(record.step.kind, record.step.episode)
 
     def _set_state(self, record: RecordedStep) -> None:
-        """Compare the exploration's state with the recorded one, and continue from the recorded one."""
+        """Compare the exploration's state with the recorded state, and continue from the recorded one."""
         is_resumed, self._resumes = self._resumes, False
         position = self._positions.take(record)
         recorded_state = None if position is None else position.explorer
@@ -276,8 +280,9 @@ class Recomputation:
         self._pending = _Pending(step, record, excluded)
 
     def _act(self, step: Step) -> None:
-        """Evaluate the policy that acted; copy the recorded action if the policy is missing or differences are
-        tolerated.
+        """Evaluate the policy that acted.
+
+        The recorded action is copied if the policy is missing or differences are tolerated.
         """
         record = self._record
         if record.last and not record.is_cut_off:  # no policy was evaluated
@@ -300,8 +305,9 @@ class Recomputation:
             _copy_action(step, record.step)
 
     def _session(self, record: RecordedStep) -> PolicySession | None:
-        """Return a session of the policy that acted, with the recorded evaluator, or with any available one if
-        differences are tolerated.
+        """Return a session of the policy that acted, with the recorded evaluator.
+
+        If differences are tolerated, any available evaluator is used.
         """
         if self._config.actor is not UNSET:
             return None
@@ -311,7 +317,7 @@ class Recomputation:
         )
 
     def _close(self) -> None:
-        """End the episode."""
+        """End the episode after its last record."""
         self._skip_reason = LOST_RECORDS
         self._positions.last_closed = self._record.step.kind, self._record.step.episode
         self._explorer.end_episode()

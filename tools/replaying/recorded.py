@@ -1,4 +1,4 @@
-"""Recorded data of a run: step records, their frames, and policies by id."""
+"""Recorded data of a run: step records with their frames, and policies keyed by id."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COPIED_FIELDS: Final = tuple(f.name for f in FIELDS if f.stored.source == "loop
 
 
 class RecordedStep(NamedTuple):
-    """A record, and the step decoded from it."""
+    """Record, with the step decoded from it."""
 
     row: npt.NDArray[np.void]
     """The encoded record, shape ()."""
@@ -57,8 +57,8 @@ Counts = tuple[int, ...]
 def to_state_frame(record: RecordedStep, previous: RecordedStep | None, u_start: Counts, u_end: Counts) -> State:
     """Reconstruct the state frame of a record.
 
-    The frame's data on the preceding period are in the ``previous`` record of the episode; for an episode's first
-    frame, ``u_start`` and ``u_end`` are given.  The lease is 0, since no decision uses it.
+    The episode's ``previous`` record contains the frame's data about the preceding period; for an episode's first
+    frame, ``u_start`` and ``u_end`` are given instead. The lease is 0, because no decision uses it.
     """
     tau_us = 0
     if previous is not None:
@@ -72,15 +72,16 @@ def to_state_frame(record: RecordedStep, previous: RecordedStep | None, u_start:
 
 
 def copy_clock_and_accounts(step: Step, record: RecordedStep) -> None:
-    """Copy the values of the loop's clock and counters from a record to a step: numbers, times, and missed ticks before
-    it.
+    """Copy the values of the loop's clock and counters from a record to a step.
+
+    These are the numbers, the times, and the missed ticks before the step.
     """
     for name in _COPIED_FIELDS:
         setattr(step, name, getattr(record.step, name))
 
 
 class RecordedImages:
-    """Images of the cameras, from the recorded policy inputs."""
+    """Camera images, taken from the recorded policy inputs."""
 
     failure: Final = ""
 
@@ -109,8 +110,10 @@ class PolicyCache:
         """Reasons why policies could not be loaded, by policy."""
 
     def take(self, policy_id: int, *, native: bool) -> PolicySession | None:
-        """Return the session of a policy with an evaluator; None if it cannot be loaded, which is noted in
-        ``missing``."""
+        """Return a policy's session, which uses the native evaluator if ``native``.
+
+        If the policy cannot be loaded, the result is None, and ``missing`` contains the reason.
+        """
         key = (policy_id, native)
         if key in self._sessions:
             self._sessions.move_to_end(key)

@@ -1,4 +1,4 @@
-"""Outputs of the device before the first frame of an episode, which no record contains."""
+"""Device outputs before the first frame of an episode, which no record contains."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _N_KEPT_COMMANDS: Final = 256
 
 
 class RecordedOutputs:
-    """Outputs of the device, reconstructed from the recorded commands."""
+    """Device outputs, reconstructed from the recorded commands."""
 
     def __init__(self, safe: Counts) -> None:
-        """``safe``: output of a disarmed device."""
+        """Begin without records; ``safe`` is the output of a disarmed device."""
         self._safe: Final = safe
         self._latest: RecordedStep | None = None
         self._sent_commands: dict[int, Counts] = {}
-        """Latest commands, by the frame to which they reply."""
+        """Latest commands, keyed by the frame to which they reply."""
 
     def add(self, record: RecordedStep) -> None:
         """Add the next record."""
@@ -29,10 +29,11 @@ class RecordedOutputs:
             del self._sent_commands[next(iter(self._sent_commands))]
 
     def before(self, record: RecordedStep) -> tuple[Counts, Counts]:
-        """Return the outputs at the start and the end of the period before an episode's first sample.  After arming or
-        a RESET, the output is the safe one; otherwise it is that of a command sent during the reset, identified by the
-        number of the frame that it answers.  If the frame does not follow the latest recorded one, the output did not
-        change in the period, since no command was sent.
+        """Return the outputs at the start and the end of the period before an episode's first sample.
+
+        After arming or a RESET, the output is the safe one. Otherwise, it is that of a command sent during the reset,
+        identified by the number of the frame that it answers. If the sample's frame does not follow the latest recorded
+        one, the output did not change in the period, because no command was sent.
         """
         step, previous = record.step, self._latest
         if step.status & Status.SAFE and not record.last:

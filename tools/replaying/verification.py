@@ -1,4 +1,4 @@
-"""Verification of a complete run: its log files in order, and each session of the loop separately."""
+"""Verification of a complete run, reading its log files in order and checking each session of the loop separately."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ _DECIMATED: Final = "the log contains only some of the ticks (log.decimation)"
 
 
 class OtherEvaluator(Exception):
-    """The run evaluated its policies with a different variant of the C library than this machine has; the message names
-    both."""
+    """Raised if the run evaluated its policies with a variant of the C library that differs from this machine's.
+
+    The message names both variants.
+    """
 
 
 class Verification:
-    """Verification of the files of a run's log, and its results."""
+    """Verification of the files of a run's log, with the results."""
 
     def __init__(self, config: RunConfig, folder: Path, tolerance: float = 0.0) -> None:
         self._folder = folder
@@ -45,8 +47,7 @@ class Verification:
         self._accounts_arguments = config.task, config.rate_hz, config.rig
         self._accounts = EpisodeAccounts(*self._accounts_arguments)
         self._logged: dict[tuple[str, int], int] = {}
-        """Number of records of each episode in the log; if it was logged repeatedly, of the most complete repetition.
-        """
+        """Number of each episode's records in the log; if an episode was logged repeatedly, the largest number."""
         self.sessions = 0
         self.records = 0
         """Number of records in the log."""
@@ -70,7 +71,7 @@ class Verification:
         return list(self._policies.missing.values())
 
     def run(self, parts: Iterable[Part], progress: Callable[[int], None] = lambda records: None) -> None:
-        """Verify a log; ``progress`` receives the number of further verified records."""
+        """Verify a log; ``progress`` receives the number of newly verified records."""
         for part in parts:
             match part:
                 case LogStart():
@@ -88,8 +89,9 @@ class Verification:
         self._finish()
 
     def missing_ticks(self) -> ItemCount:
-        """Count the ticks of the episodes in ``episodes.csv``, and how many of them the log contains; raises OSError or
-        ValueError.
+        """Count the ticks of the episodes in ``episodes.csv``, and how many of them the log contains.
+
+        Raises OSError or ValueError.
         """
         n_expected = n_present = 0
         for row in read_rows(self._folder / _ROWS).rows:
@@ -100,7 +102,7 @@ class Verification:
 
     def _begin(self, part: LogStart) -> None:
         config_text = part.attachments.get(_CONFIG, b"")
-        self.altered = []  # only the last file counts: a resumed run may have other settings
+        self.altered = []  # only the last file counts, because a resumed run may have different settings
         if config_text != read_file(self._folder / _CONFIG, MAX_BYTES):
             self.altered = [f"{_CONFIG} differs from the configuration in {part.path.name}"]
         session = part.metadata.get("session", "")
@@ -158,7 +160,7 @@ class Verification:
 
 
 def _read_trainer_seeds(latest: object, earlier: object) -> tuple[tuple[int, int], ...]:
-    """Return the seeds from a trainer that a position contains, each with the number of episodes before it."""
+    """Return the trainer's seeds that a position contains, each with the number of episodes before it."""
     entries = [*(earlier if isinstance(earlier, list | tuple) else ()), latest]
     trainer_seeds = list[tuple[int, int]]()
     for entry in entries:

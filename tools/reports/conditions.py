@@ -1,7 +1,7 @@
 """Experimental conditions of a cell, derived from its configuration to make the cells of any grid comparable.
 
-The strategy (retention, sampling, their exponents) is not a condition. A condition that does not apply to a cell is
-None and matches any value: the capacity of FULL, or the kind of synthetic data at a fraction of 0.
+The strategy (retention, sampling and their exponents) is not a condition. A condition that does not apply to a cell,
+such as the capacity of FULL or the kind of synthetic data at a fraction of 0, is None and matches any value.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ class CellSetup(NamedTuple):
     """Strategy and conditions of a cell."""
 
     strategy: str
-    """Strategy in the paper's notation, with the exponent of the sampling if it varies in the grid:
-    ``FIFO[PER(0.4)]``."""
+    """Strategy in the paper's notation, such as ``FIFO[PER(0.4)]``; the sampling exponent is included only if it varies
+    in the grid."""
     family: str
-    """Strategy without the values of its exponents: ``Expl(α)[PER]``."""
+    """Strategy without the values of its exponents, such as ``Expl(α)[PER]``."""
     retention: str
     sampling: str
     alpha: float | None
     """Rank exponent of the retention."""
     exponent: float | None
-    """Exponent of the sampling if it varies in the grid."""
+    """Sampling exponent; None if it does not vary in the grid."""
     conditions: Mapping[str, Value]
 
 
@@ -72,7 +72,7 @@ _T = TypeVar("_T")
 
 
 def cell_setups(cells: Sequence[Cell]) -> list[CellSetup]:
-    """Return the setting of each cell.
+    """Return the setup of each cell.
 
     Raises msgspec.ValidationError or ValueError if a configuration is from an incompatible version.
     """
@@ -94,12 +94,12 @@ def cell_setups(cells: Sequence[Cell]) -> list[CellSetup]:
 
 
 def varying_conditions(settings: Iterable[CellSetup]) -> list[str]:
-    """Conditions that differ between the settings, in the order of display."""
+    """Return the conditions that differ between the settings, in display order."""
     return differing_axes([setting.conditions for setting in settings])
 
 
 def describe_common(settings: Sequence[CellSetup]) -> str:
-    """Describe the conditions that all settings share, omitting the defaults."""
+    """Describe the conditions that all settings share, omitting defaults, episodes and capacity."""
     varying_axes = varying_conditions(settings)
     first = settings[0].conditions
     default_values = {
@@ -118,7 +118,7 @@ def describe_common(settings: Sequence[CellSetup]) -> str:
 
 
 def differing_axes(conditions: Sequence[Mapping[str, Value]]) -> list[str]:
-    """Axes with several values other than None; ``synthetic`` is included whenever ``fraction`` is."""
+    """Return the axes with several values other than None; ``synthetic`` is included whenever ``fraction`` is."""
     values: dict[str, set[Value]] = {}
     for cell_conditions in conditions:
         for axis, value in cell_conditions.items():
@@ -232,7 +232,7 @@ def _conditions(config: RunConfig, learner: LearnerSettings, strategy: Strategy)
 
 
 def _noise_condition(sensors: float | dict[str, float], actuators: float) -> Value:
-    """Noise of sensors and actuators, as one number if they are equal."""
+    """Return the noise of sensors and actuators, as one number if both are equal."""
     if sensors == actuators:
         return float(actuators)
     sensor_text = (
@@ -242,7 +242,7 @@ def _noise_condition(sensors: float | dict[str, float], actuators: float) -> Val
 
 
 def _twin_conditions(config: RunConfig) -> tuple[float | dict[str, float], float, str]:
-    """Sensor noise, actuator noise, and the inertia preset if it is not the paper's."""
+    """Return sensor noise, actuator noise, and the inertia to display: empty for the paper's, and for ``-hw`` rigs."""
     if config.device.twin is None:
         return 0.0, 0.0, ""
     twin = msgspec.convert(config.device.twin, TwinOptions)
@@ -252,8 +252,10 @@ def _twin_conditions(config: RunConfig) -> tuple[float | dict[str, float], float
 
 
 def _describe_discount(gamma: float, rate_hz: float) -> str:
-    """Label of the discount: "γ corrected" for gamma^(base rate / rate), which keeps the horizon in seconds (de Bruin
-    et al. 2018, §6.4)."""
+    """Return the label of the discount.
+
+    "γ corrected" denotes gamma^(base rate / rate), which keeps the horizon in seconds (de Bruin et al. 2018, §6.4).
+    """
     if not math.isclose(rate_hz, BASE_RATE_HZ) and math.isclose(
         gamma, BASE_GAMMA ** (BASE_RATE_HZ / rate_hz), abs_tol=2e-4
     ):
@@ -270,9 +272,10 @@ def _describe_kept_fraction(write_probability: float, rate_hz: float) -> str:
 
 
 def _relax_base_rate(conditions: Sequence[dict[str, Value]]) -> None:
-    """Set conditions that are equal in all cells at the base rate to None there if the grid has other rates.
+    """Set ``discount`` and ``kept`` to None in the cells at the base rate if the grid also has other rates.
 
-    At the base rate, nothing is dropped or corrected, so these cells belong to both variants.
+    Only an axis that has the same value in all of these cells is changed. At the base rate, no experience is dropped
+    and no discount is corrected, so the cells belong to both variants.
     """
     base_conditions = [c for c in conditions if c["rate"] == BASE_RATE_HZ]
     if len(base_conditions) == len(conditions):
@@ -284,8 +287,7 @@ def _relax_base_rate(conditions: Sequence[dict[str, Value]]) -> None:
 
 
 def _add_distinguishing_axes(cells: Sequence[Cell], settings: list[CellSetup]) -> None:
-    """Add further grid axes to the conditions if cells would otherwise appear identical or differ only in their
-    strategy."""
+    """Add further grid axes to the conditions where cells would otherwise look identical or differ only in strategy."""
     known_axes = [axis for axis in AXES if all(setting.conditions[axis] is not None for setting in settings)]
     for axis in dict.fromkeys(key for cell in cells for key in cell.label):
         values_by_setting: dict[tuple[object, ...], set[str | float | int | None]] = {}

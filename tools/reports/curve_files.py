@@ -17,9 +17,10 @@ CURVES_FOLDER: Final = "curves"
 def write_curves(folder: Path, cells: list[AnyCell]) -> None:
     """Write ``curves/LABEL-ID.csv`` for each cell with finished trials. Raises OSError.
 
-    Each row is an episode or, in a world, an evaluation with its number of environment steps. For each seed, there is a
-    column of evaluations and one of training (mean raw reward per step; in a world, mean return), followed by the
-    replay measures (``REPLAY_MEASURES``) and the shield's counts (``SHIELD_COUNTS``) before each evaluation.
+    Each row is an episode or, in a world, an evaluation with its number of environment steps. The columns, one per seed
+    for each quantity, are the evaluation and training scores (mean raw reward per step; in a world, mean return),
+    followed by the replay measures (``REPLAY_MEASURES``) and the shield's counts (``SHIELD_COUNTS``) between
+    evaluations.
     """
     (folder / CURVES_FOLDER).mkdir(exist_ok=True)
     for cell in cells:

@@ -1,6 +1,6 @@
 """Learning curves and final measures with intervals of the median, after de Bruin et al. 2018.
 
-Curves correspond to figure 3 (figure 19 if networks differ), dot plots of the three measures to figures 12 to 15.
+Curves correspond to figure 3 (figure 19 if networks differ), and dot plots of the three measures to figures 12 to 15.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 SMOOTHING_WINDOW: Final = 20
-"""Number of episodes in the moving average, which makes lines distinguishable."""
+"""Number of episodes in the moving average, which keeps the lines distinguishable."""
 _MAX_POINTS: Final = 240
 _PANELS_PER_FIGURE: Final = 6
 _MAX_LINES: Final = 6
@@ -64,8 +64,9 @@ class Panel(NamedTuple):
 
 
 def draw_curves(results: Sequence[Result], folder: Path) -> list[Plot]:
-    """Draw the learning curves of all cells, six panels per figure. Raises OSError, and ImportError if matplotlib is
-    missing.
+    """Draw the learning curves of all cells, six panels per figure.
+
+    Raises OSError, and ImportError if matplotlib is missing.
     """
     plots = _draw_pages(list(_panels(results)), folder, 3, "Learning curves")
     if networks := list(_network_panels(results)):
@@ -98,7 +99,8 @@ def _panels(results: Sequence[Result]) -> Iterator[Panel]:
         if len(members) <= _MAX_LINES:
             yield Panel(name, _strategy_lines(members))
             continue
-        # With importance weights, a panel compares samplings (de Bruin et al. 2018, §8.4).
+        # If some samplings have importance weights, each panel compares the samplings of one retention (de Bruin et al.
+        # 2018, §8.4).
         is_weighted = any("+" in r.setting.sampling for r in members)
         for subset in dict.fromkeys(_panel_subset(r, by_retention=is_weighted) for r in members):
             selected = [r for r in members if _panel_subset(r, by_retention=is_weighted) == subset]
@@ -120,7 +122,7 @@ def _panel_title(conditions: str, subset: str) -> str:
 
 
 def _line_axis(results: Sequence[Result], axes: Sequence[str]) -> str | None:
-    """Axis with the most values, used for the lines if each panel would otherwise contain only one."""
+    """Return the axis with the most values, which separates the lines if each panel would otherwise have only one."""
     values = {axis: {r.setting.conditions[axis] for r in results} for axis in axes if axis != "plant"}
     return max(values, key=lambda axis: len(values[axis])) if values else None
 
@@ -184,7 +186,7 @@ def _draw(panels: Sequence[Panel], path: Path) -> Path:
 
 
 def _draw_panel(axes: Axes, panel: Panel) -> list[Label]:
-    """Draw one panel; returns the labels for the ends of its lines."""
+    """Draw one panel and return the labels for the ends of its lines."""
     normalised = _is_normalised(panel)
     if normalised:
         draw_reference_lines(axes)
@@ -196,7 +198,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> list[Label]:
         band, x = curve_bounds(smooth[:, indices]), line.result.episodes[indices]
         axes.fill_between(x, band.low, band.high, color=line.style.colour, alpha=band_alpha(len(panel.lines)), lw=0)
         axes.plot(x, band.median, color=line.style.colour, ls=line.style.line, lw=1.5)
-        # Fewer than five trials have no interval.
+        # With fewer than five trials, the interval is NaN, which fmin and fmax ignore.
         lows.append(float(np.min(np.fmin(band.low, band.median))))
         highs.append(float(np.max(np.fmax(band.high, band.median))))
         labels.append(Label(float(band.median[-1]), line.text, line.style.colour))
@@ -235,12 +237,13 @@ STRATEGY_FIGURE_TITLES: Final = {
 }
 _GROUPS_PER_FIGURE: Final = 4
 _MIN_SWEEP: Final = 3
-"""Minimum number of exponents with which a family is drawn as a sweep in another figure."""
+"""Minimum number of exponents for a family to be drawn as a sweep, in a different figure."""
 
 
 def draw_dots(results: Sequence[Result], folder: Path) -> list[Plot]:
-    """Draw dot plots of all groups with at least two strategies. Raises OSError, and ImportError if matplotlib is
-    missing.
+    """Draw dot plots of all groups with at least two strategies.
+
+    Raises OSError, and ImportError if matplotlib is missing.
     """
     plots = []
     for number, groups_of_figure in sorted(group_by_figure(results).items()):
@@ -260,7 +263,7 @@ def draw_dots(results: Sequence[Result], folder: Path) -> list[Plot]:
 
 
 def group_by_figure(results: Sequence[Result]) -> dict[int, list[Group]]:
-    """Group by the paper's figure number, which depends on noise, rate and sampling."""
+    """Group the results by the paper's figure number, which depends on noise, rate and sampling."""
     figures: dict[int, list[Group]] = {}
     for group in group_by_conditions(results):
         families = [r.setting.family for r in group.results]

@@ -1,4 +1,4 @@
-"""``onrig report`` of an experiment: figures, tables and page of the finished trials."""
+"""``onrig report`` for an experiment: figures, tables and page of the finished trials."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ _TABLE_6: Final = "table-6"
 
 
 def report_experiment(folder: Path, pages: Path | None = None) -> int:
-    """Write an experiment's report; with ``pages``, also publish it there as Markdown with plots and archived trials.
+    """Write an experiment's report and return the exit code.
 
-    Returns the exit code.
+    If ``pages`` is given, also publish the report there, as Markdown with its plots and the archived trials.
     """
     try:
         spec, cells = read_spec(folder), read_cells(folder)
@@ -114,7 +114,7 @@ def _archive_trials(folder: Path, archive: Path, cells: list[AnyCell]) -> Path:
 
 
 def _revisions_sentence(folder: Path) -> str:
-    """Sentence that lists the Git revisions of an experiment's starts; empty if unknown."""
+    """Return a sentence that lists the Git revisions at which an experiment was started; empty if unknown."""
     meta = read_fields(folder / META)
     resumed = meta.get("resumed")
     starts = [meta, *(resumed if isinstance(resumed, list) else [])]
@@ -127,7 +127,7 @@ def _revisions_sentence(folder: Path) -> str:
 
 
 def _write_page(pages: Path, name: str, content: Findings, revisions: str) -> Path:
-    """Write ``NAME.md``, and its plots as ``NAME-....png``."""
+    """Write ``NAME.md`` and its plots, ``NAME-....png``."""
     pages.mkdir(parents=True, exist_ok=True)
     files = {plot: f"{name}-{plot.path.name}" for plot in content.plots}
     for plot, file in files.items():
@@ -157,7 +157,10 @@ def _write_report(folder: Path, content: Findings, cells: list[AnyCell]) -> None
 
 
 def _draw_plots(folder: Path, experiment: Experiment) -> tuple[list[Plot], list[str]]:
-    """Draw all plots; returns them by figure number, and notes on those that the spec names but that are missing."""
+    """Draw all plots and return them in the order of their figure numbers.
+
+    Also returns notes about plots that could not be drawn and about figures that the spec names but that are missing.
+    """
     results = experiment.results
     if reason := no_plots_reason():
         return [], [reason]
@@ -193,7 +196,7 @@ def missing_figure_notes(names: Sequence[int | str], drawn_numbers: set[int], *,
 
 
 def _result_warnings(experiment: Experiment) -> list[str]:
-    """Warnings shown above the results."""
+    """Return the warnings shown above the results."""
     lines, results = [], experiment.results
     n_planned = experiment.n_cells * experiment.spec.trials
     if not experiment.is_finished:
@@ -231,7 +234,8 @@ def _build_findings(
         sheets.append(differences_sheet("Sampling methods with the same retention", sampling_differences))
     sheets += noise_sheets(results)
     if costs:
-        axes = [axis for axis in varying_conditions(r.setting for r in results) if axis != "plant"]  # part of the task
+        # The plant is part of the task, which identifies the group.
+        axes = [axis for axis in varying_conditions(r.setting for r in results) if axis != "plant"]
         conditions = [describe_conditions(axes, [r.setting.conditions[axis] for axis in axes]) for r in results]
         names = [
             ", ".join(filter(None, (text, r.setting.strategy))) for text, r in zip(conditions, results, strict=True)

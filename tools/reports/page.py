@@ -1,6 +1,6 @@
-"""Report pages in Markdown and as self-contained HTML without scripts, with inlined plots.
+"""Report pages, as Markdown and as self-contained HTML with inlined plots and no scripts.
 
-A page is a title followed by parts, in the colours of the live page.
+A page consists of a title and parts, and uses the live page's colours.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class Part(Protocol):
     """Part of a page; parts that also appear in Markdown have ``markdown()``."""
 
     def html(self) -> str:
-        """Escaped HTML."""
+        """Return the part as escaped HTML."""
 
 
 class Page(NamedTuple):
-    """A report."""
+    """Report page."""
 
     title: str
     lead: str
@@ -70,7 +70,7 @@ class Page(NamedTuple):
     footer: str = ""
 
     def html(self) -> str:
-        """The complete file; raises OSError if a plot cannot be read."""
+        """Return the complete HTML file. Raises OSError if a plot cannot be read."""
         head = (f"<h1>{escape(self.title)}</h1>", f'<p class="lead">{escape_prose(self.lead)}</p>')
         foot = f"<footer>{escape(self.footer)}</footer>" if self.footer else ""
         body = (*head, *(part.html() for part in self.parts), foot)
@@ -84,13 +84,13 @@ class Page(NamedTuple):
         )
 
     def markdown(self) -> str:
-        """The page's warnings, claims, figures and tables as Markdown."""
+        """Return the page's warnings, claims, figures and tables as Markdown."""
         parts = (part.markdown() for part in self.parts if isinstance(part, Warnings | Claims | Figures | Sheet))
         return "\n".join((f"# {self.title}", "", self.lead, "", *filter(None, parts)))
 
 
 class Badge(NamedTuple):
-    """Coloured badge with the outcome in a few words."""
+    """Coloured badge that states the outcome in a few words."""
 
     text: str
     is_good: bool
@@ -137,7 +137,7 @@ class Warnings(NamedTuple):
 
 
 class Claims(NamedTuple):
-    """List of findings under each condition; a line that begins with ``▲`` or ``▼`` is marked as better or worse."""
+    """Lists of findings, one per condition; a line that starts with ``▲`` or ``▼`` is marked as better or worse."""
 
     heading: str
     by_conditions: Mapping[str, Sequence[str]]
@@ -171,7 +171,7 @@ class Figures(NamedTuple):
 
     plots: Sequence[Plot]
     names: Mapping[Plot, str] = MappingProxyType({})
-    """Plot files next to a Markdown page; plots without a file are omitted there."""
+    """File names of the plots next to a Markdown page; plots without a file are omitted from the Markdown."""
 
     def html(self) -> str:
         return "\n".join((heading("Figures"), *map(_figure, self.plots))) if self.plots else ""
@@ -191,7 +191,7 @@ def _figure(plot: Plot) -> str:
 
 
 class Incident(NamedTuple):
-    """A fault, and the last moments before it."""
+    """Fault, with the last moments before it."""
 
     name: str
     cause: str
@@ -248,7 +248,7 @@ class Source(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """Links to headings."""
+    """Links to the page's headings."""
 
     headings: Sequence[str]
 

@@ -1,4 +1,4 @@
-"""Results of an experiment by cell: measures (de Bruin et al. 2018, §5.1), medians, differences."""
+"""Results of an experiment by cell: measures (de Bruin et al. 2018, §5.1), medians and differences."""
 
 from __future__ import annotations
 
@@ -78,13 +78,12 @@ class Findings(NamedTuple):
     lead: str
     warnings: Sequence[str]
     claims: Mapping[str, Sequence[str]]
-    """Sentences by conditions."""
+    """Sentences, keyed by the conditions they apply to."""
     plots: Sequence[Plot]
     sheets: Sequence[Sheet]
 
     def page(self, *sources: Source, files: Mapping[Plot, str] = MappingProxyType({})) -> Page:
-        """Build the page, ending with ``sources``; ``files`` contains the names of plot files next to a Markdown
-        page."""
+        """Build the page, ending with ``sources``; ``files`` names the plot files next to a Markdown page."""
         claims = [Claims("At a glance", self.claims)] if self.claims else []
         parts: tuple[Part, ...] = (
             Warnings(self.warnings),
@@ -103,7 +102,7 @@ class Experiment(NamedTuple):
     n_cells: int
     """Number of cells in the grid, with or without finished trials."""
     n_trials: int
-    """Number of finished trials, including non-finite ones; at most the number in the spec for each cell."""
+    """Number of finished trials, including non-finite ones; each cell counts at most the spec's number of trials."""
     results: list[Result]
     """Cells with at least one usable trial, in the grid's order."""
     unusable: list[Result]
@@ -149,7 +148,7 @@ def measure_cell(cell: Cell, setting: CellSetup, trials: CellTrials) -> Result:
         rise = RiseTime(np.zeros(0, np.int64), np.zeros(0, np.bool_))
         return Result(cell, setting, seeds, numbers, mu, empty, empty, rise, noise, n_non_finite, is_evaluated)
     n_final = int(np.count_nonzero(numbers > raw.shape[1] - FINAL_EPISODES))
-    level = RISE_LEVEL if cell.config.task.normalization is not None else math.inf  # raw rewards have no such level
+    level = RISE_LEVEL if cell.config.task.normalization is not None else math.inf  # raw rewards have no rise level
     rise = rise_time(mu, numbers, level)
     return Result(
         cell, setting, seeds, numbers, mu, mu_final(mu, n_final), mu_max(mu), rise, noise, n_non_finite, is_evaluated
@@ -157,7 +156,7 @@ def measure_cell(cell: Cell, setting: CellSetup, trials: CellTrials) -> Result:
 
 
 def warn_of_few_trials(trials: int) -> list[str]:
-    """Warn if ``trials``, the smallest number of trials of a cell, is too small for an interval; empty otherwise."""
+    """Return a warning if ``trials``, the smallest number of trials of any cell, is too small for an interval."""
     if trials >= MIN_TRIALS:
         return []
     return [
@@ -169,12 +168,12 @@ def warn_of_few_trials(trials: int) -> list[str]:
 
 
 def rows_of_common_seeds(a: Result, b: Result) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Row indices in ``a`` and ``b`` of trials with the same seed."""
+    """Return the row indices in ``a`` and ``b`` of the trials that have the same seed."""
     return matching_rows(a.seeds, b.seeds)
 
 
 def strategies(results: Sequence[Result]) -> list[str]:
-    """Names of the strategies, in the order of their first cell."""
+    """Return the names of the strategies in the order of their first cells."""
     return list(dict.fromkeys(r.setting.strategy for r in results))
 
 
@@ -207,7 +206,7 @@ class Difference(NamedTuple):
     rise: PairedComparison
     """Ratio of the rise times; below 1 if the strategy is faster."""
     is_censored: bool
-    """Whether some trials never reached the level, which makes some ratios bounds."""
+    """Whether some trials never reached the level, so that some ratios are only bounds."""
 
 
 class Group(NamedTuple):
@@ -232,12 +231,12 @@ def group_by_conditions(results: Sequence[Result]) -> list[Group]:
 
 
 def baseline(group: Group) -> Result:
-    """FIFO[Uniform] if present, else the group's first cell."""
+    """Return the group's FIFO[Uniform] cell if present, else its first cell."""
     return next((r for r in group.results if r.setting.strategy == BASELINE), group.results[0])
 
 
 def compare_with_baseline(results: Sequence[Result]) -> list[Difference]:
-    """Compare every strategy with the baseline under its conditions."""
+    """Compare every strategy with the baseline under the same conditions."""
     return [
         difference
         for group in group_by_conditions(results)
@@ -248,8 +247,7 @@ def compare_with_baseline(results: Sequence[Result]) -> list[Difference]:
 
 
 def compare_with_plainer_sampling(results: Sequence[Result]) -> list[Difference]:
-    """Compare each sampling with uniform sampling and with the same sampling without its correction, at equal
-    retention.
+    """Compare each sampling, at equal retention, with uniform sampling and with the same sampling without correction.
 
     Pairs already covered by :func:`compare_with_baseline` are omitted.
     """

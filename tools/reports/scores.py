@@ -1,4 +1,4 @@
-"""Normalised scores on the built-in plants at equal experience and at equal compute, and sizes of the memory."""
+"""Normalised scores on the built-in plants at equal experience and at equal compute, and memory sizes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _BEST_NOTE: Final = (
     "chosen on the same trials, which biases its score slightly upwards."
 )
 _MIN_CELLS: Final = 3
-"""Minimum number of cells for a choice of the best; two cells are compared by their difference."""
+"""Minimum number of cells among which a best one is named; two cells are compared by their difference."""
 _MEASURES: Final[dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]]] = {
     "final": final_mean,
     "area": lambda performance: np.asarray(performance.mean(axis=1)),
@@ -60,7 +60,7 @@ class ScoredCell(NamedTuple):
     """Performance of one cell's T trials at P evaluations."""
 
     group: str
-    """Name of the group; all of its cells have the same task."""
+    """Name of the group, whose cells all have the same task."""
     name: str
     cell: AnyCell
     seeds: NDArray[np.int64]
@@ -68,7 +68,7 @@ class ScoredCell(NamedTuple):
     performance: NDArray[np.float64]
     """(T, P), normalised."""
     evaluated_at: NDArray[np.int64]
-    """(P,): environment steps at the evaluations, or episodes."""
+    """(P,): environment steps at the evaluations; for runs, episodes."""
     updates: NDArray[np.int64]
     """(P,): number of updates before each evaluation."""
 
@@ -76,8 +76,8 @@ class ScoredCell(NamedTuple):
 def score_world(world: str, name: str, result: WorldResult) -> ScoredCell | None:
     """Score the trials of a cell in a world.
 
-    Returns None for a world from gymnasium, one whose episodes may end early, or one without references. Raises
-    NoSuchTask if the world's run configuration is missing or has changed.
+    Returns None for a world from gymnasium, for one whose episodes may end early, and for one without references.
+    Raises NoSuchTask if the world's run configuration is missing or has changed.
     """
     run = result.cell.config
     if not run.world.startswith(PLANT_PREFIX):
@@ -95,7 +95,7 @@ def score_world(world: str, name: str, result: WorldResult) -> ScoredCell | None
 
 
 def score_run(name: str, result: Result) -> ScoredCell:
-    """Score the trials of a run; an episode is evaluated with the policy before that episode's updates."""
+    """Score the trials of a run; each episode is evaluated with the policy that precedes the episode's updates."""
     updates = np.round((result.episodes - 1) * result.cell.updates_until(1)).astype(np.int64)
     group = ", ".join(
         str(value) if axis == "config" else f"{axis} {value}"
@@ -106,13 +106,16 @@ def score_run(name: str, result: Result) -> ScoredCell:
 
 
 def scores_sheets(cells: Sequence[ScoredCell], costs: Mapping[str, Cost]) -> list[Sheet]:
-    """Scores by group, and the best cell of each group with enough cells."""
+    """Return the table of scores and, if any group has enough cells, the table of best cells."""
     best = best_sheet(cells)
     return [scores_sheet(cells, costs), *([best] if best.rows else [])]
 
 
 def scores_sheet(scored_cells: Sequence[ScoredCell], costs: Mapping[str, Cost]) -> Sheet:
-    """Scores by group; the columns at equal compute are empty without the costs of the group's first cell."""
+    """Return the table of scores by group.
+
+    The columns at equal compute are empty unless the costs of the cell and of its group's first cell are known.
+    """
     first_cells: dict[str, ScoredCell] = {}
     for entry in scored_cells:
         first_cells.setdefault(entry.group, entry)
@@ -153,7 +156,7 @@ def scores_sheet(scored_cells: Sequence[ScoredCell], costs: Mapping[str, Cost]) 
 
 
 def best_sheet(cells: Sequence[ScoredCell]) -> Sheet:
-    """Best cell of each group of three or more, and the others that may be as good."""
+    """Return a table of the best cell of each group of three or more, and of the other cells that may be as good."""
     groups: dict[str, list[ScoredCell]] = {}
     for entry in cells:
         groups.setdefault(entry.group, []).append(entry)
@@ -182,7 +185,7 @@ def best_sheet(cells: Sequence[ScoredCell]) -> Sheet:
 
 
 def memory_bytes(cell: AnyCell) -> float:
-    """Maximum size of the cell's memory on a rig, including the learner's data per experience (bytes)."""
+    """Return the maximum size of the cell's memory on a rig in bytes, including the learner's data per experience."""
     if isinstance(cell, Cell):
         config = cell.config
         learner, selection = learner_settings(config.learner), config.selection
@@ -207,7 +210,7 @@ def _plant_run(run: StepRun) -> tuple[RunConfig, PlantOptions]:
 
 
 def _compute_s(entry: ScoredCell, costs: Mapping[str, Cost]) -> float | None:
-    """Processor time of all updates of a trial (s)."""
+    """Return the processor time of all updates of one trial (s); None if the update's cost is unknown."""
     cost = costs.get(entry.cell.id)
     return None if cost is None else cost.update_s * count_updates(entry.cell)
 

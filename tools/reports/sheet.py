@@ -17,22 +17,22 @@ _CODE: Final = re.compile(r"`([^`]+)`")
 
 
 def escape(text: str) -> str:
-    """Escape text for HTML; markup, control characters and bidirectional overrides have no effect."""
+    """Escape text for HTML, so that markup, control characters and bidirectional overrides have no effect."""
     return escape_markup(printable_lines(text))
 
 
 def escape_prose(text: str) -> str:
-    """Escape a sentence for HTML; text in backticks becomes code."""
+    """Escape a sentence for HTML and turn text in backticks into code."""
     return _CODE.sub(r"<code>\1</code>", escape(text))
 
 
 def anchor(text: str) -> str:
-    """Fragment identifier of a heading."""
+    """Return the fragment identifier of a heading."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
 def heading(text: str) -> str:
-    """HTML heading of a section, with an anchor."""
+    """Return the HTML heading of a section, with an anchor."""
     return f'<h2 id="{anchor(text)}">{escape(text)}</h2>'
 
 
@@ -57,7 +57,7 @@ class Sheet(NamedTuple):
     notes: tuple[str, ...] = ()
 
     def text(self) -> str:
-        """Aligned columns of plain text."""
+        """Return the table as aligned columns of plain text."""
         rows = (self.header, *self.rows)
         text = align(
             [(", ".join(filter(None, row[: self.n_name_columns])), *row[self.n_name_columns :]) for row in rows]
@@ -65,12 +65,15 @@ class Sheet(NamedTuple):
         return text.replace("\u2009", " ")
 
     def markdown(self) -> str:
-        """Markdown with title and notes."""
+        """Return the table as Markdown, with its title and notes."""
         table = markdown_table((self.header, *self.rows), self.n_name_columns)
         return "\n".join((f"## {self.title}", "", table, *(f"\n{note}" for note in self.notes), ""))
 
     def html(self) -> str:
-        """HTML section; repeated values in the first column are shown once, and tables of text only are wrapped."""
+        """Return the table as an HTML section.
+
+        Repeated values in the first column are shown only once. Lines wrap in tables that contain only text.
+        """
         attributes = (' class="name"' if k < self.n_name_columns else "" for k in range(len(self.header)))
         head = "".join(
             f'<th scope="col"{attribute}>{escape(h)}</th>' for attribute, h in zip(attributes, self.header, strict=True)

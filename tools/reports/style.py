@@ -1,6 +1,6 @@
 """Style of all figures: palette, panels, labels, PNG files and inlined SVG.
 
-One colour for each retention, one line and marker for each sampling, labels next to their curves.
+Each retention has one colour, and each sampling has one line and marker. Labels are placed next to their curves.
 """
 
 from __future__ import annotations
@@ -74,20 +74,25 @@ _COLOUR_DECLARATION: Final = re.compile(r"--([a-z-]+):\s*(#[0-9a-f]{6})")
 
 @cache
 def palette_css() -> str:
-    """The live page's colours as CSS, for dark and light mode."""
+    """Return the live page's colours as CSS, for dark and light mode."""
     return files("onrig.tools.web").joinpath("static", "palette.css").read_text(encoding="utf-8")
 
 
 @cache
 def page_colour(name: str) -> str:
-    """A colour of the live page in light mode: ``accent``, ``second``, ``violet``, ``good``, ``warn``, ``bad``, ..."""
+    """Return a colour of the live page in light mode.
+
+    Names include ``accent``, ``second``, ``violet``, ``good``, ``warn`` and ``bad``.
+    """
     colours: dict[str, str] = dict(_COLOUR_DECLARATION.findall(palette_css().partition("light")[2]))
     return colours[name]
 
 
 def surface_colours(*, one_sided: bool) -> LinearSegmentedColormap:
-    """Colour map for a policy's surface as on the live page in light mode; ``one_sided`` if the range does not cross
-    zero."""
+    """Return the colour map of a policy's surface, as on the live page in light mode.
+
+    ``one_sided`` selects the map for a range that does not cross zero.
+    """
     from matplotlib.colors import LinearSegmentedColormap
 
     names = ("surface-mid", "surface-high") if one_sided else ("surface-low", "surface-mid", "surface-high")
@@ -95,7 +100,7 @@ def surface_colours(*, one_sided: bool) -> LinearSegmentedColormap:
 
 
 def band_alpha(bands: int) -> float:
-    """Opacity of each of ``bands`` bands, so that lines remain visible where all bands overlap."""
+    """Return the opacity of each of ``bands`` bands that keeps lines visible where all bands overlap."""
     return min(0.18, 0.72 / max(bands, 1))
 
 
@@ -104,7 +109,7 @@ NO_PLOTS: Final = "No figures: matplotlib is not installed (pip install 'onrig[v
 
 
 def no_plots_reason() -> str | None:
-    """Reason why no plots can be drawn, as a note on a page; None if matplotlib works."""
+    """Return why no plots can be drawn, as a note for a page, or None if matplotlib works."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -115,7 +120,7 @@ def no_plots_reason() -> str | None:
 
 
 class Plot(NamedTuple):
-    """A figure with its caption, inlined as SVG or in a PNG file."""
+    """Figure with its caption, inlined as SVG or stored in a PNG file."""
 
     title: str
     caption: str
@@ -132,7 +137,7 @@ class Plot(NamedTuple):
 
     @property
     def uri(self) -> str:
-        """Source for an ``img``; raises OSError."""
+        """Source for an ``img`` element. Raises OSError if the PNG file cannot be read."""
         return self.svg or png_uri(self.path.read_bytes())
 
 
@@ -146,12 +151,12 @@ class Style(NamedTuple):
 
     @property
     def face(self) -> str:
-        """Fill colour of the markers, hollow for prioritised sampling."""
+        """Fill colour of the markers; white, for hollow markers, unless ``filled``."""
         return self.colour if self.filled else "white"
 
 
 def strategy_style(retention: str, sampling: str) -> Style:
-    """Style of a strategy in all figures: one colour per retention, one line and marker per sampling."""
+    """Return the style of a strategy in all figures: one colour per retention, one line and marker per sampling."""
     base_name = _EXPONENT.sub("", sampling)
     index = _style_index(base_name, _SAMPLING_ORDER, [_EXPONENT.sub("", name) for name in sampling_names()])
     excess = index - len(_SAMPLING_STYLES)
@@ -165,16 +170,20 @@ def strategy_style(retention: str, sampling: str) -> Style:
 
 
 def _style_index(name: str, ordered_names: Sequence[str], registered_names: Sequence[str]) -> int:
-    """Index of a name's style; unregistered names, such as those of older experiments, come last."""
+    """Return the index of a name's style; unregistered names, such as those from older experiments, come last."""
     order = list(dict.fromkeys((*ordered_names, *registered_names)))
     return order.index(name) if name in order else len(order) + zlib.crc32(name.encode()) % len(_RETENTION_COLOURS)
 
 
 def ordinal_style(index: int, count: int, *, graded: bool) -> Style:
-    """Style of line ``index`` of ``count`` lines that are not strategies; ``graded`` colours show a quantity."""
+    """Return the style of line ``index`` of ``count`` lines that are not strategies.
+
+    If ``graded``, the colours show a quantity.
+    """
     marker = "os^DvPX"[index % 7]
     if not graded:
-        # Four lines share a line style, for prints without colour; sixteen lines are all distinct.
+        # The line style changes after every four lines, which helps in prints without colour, and sixteen lines are
+        # all distinct.
         return Style(
             _RETENTION_COLOURS[index % len(_RETENTION_COLOURS)], _LINE_STYLES[index // 4 % len(_LINE_STYLES)], marker
         )
@@ -187,7 +196,7 @@ def ordinal_style(index: int, count: int, *, graded: bool) -> Style:
 def new_figure(
     rows: int, columns: int, height_in: float, *, sharey: str = "none", width_in: float = WIDTH_IN
 ) -> tuple[Figure, list[list[Axes]]]:
-    """Create a figure, by default of page width, and its panels, ``(rows, columns)``.
+    """Create a figure, as wide as the page by default, and its panels, ``(rows, columns)``.
 
     Raises ImportError if matplotlib is missing.
     """
@@ -206,7 +215,7 @@ def new_figure(
 
 
 def apply_style(axes: Axes) -> Axes:
-    """Apply the style of all figures to a panel."""
+    """Apply the common style of all figures to a panel."""
     axes.tick_params(labelsize=9, colors=INK)
     axes.grid(color="0.9", lw=0.6)
     axes.set_axisbelow(True)
@@ -217,7 +226,9 @@ def apply_style(axes: Axes) -> Axes:
 
 
 def save_figure(figure: Figure, path: Path) -> Path:
-    """Write a figure in the format of the path's suffix, without timestamps, so that equal results give equal files.
+    """Write a figure in the format given by the path's suffix.
+
+    The file contains no timestamps, so equal results give equal files.
 
     Raises OSError, and ValueError for an unknown suffix.
     """
@@ -250,7 +261,7 @@ class Label(NamedTuple):
 
 
 def draw_curve_labels(axes: Axes, labels: Sequence[Label], size: float = 9.0) -> None:
-    """Write each label to the right of the panel at the end of its curve; overlapping labels are moved apart.
+    """Write each label to the right of the panel at the end of its curve, moving overlapping labels apart.
 
     Call it once the vertical limits and the height of the panel are final.
     """
@@ -270,7 +281,7 @@ def draw_curve_labels(axes: Axes, labels: Sequence[Label], size: float = 9.0) ->
 
 def spread_positions(positions: Sequence[float], gap: float) -> list[float]:
     """Move ascending positions at least ``gap`` apart within [0, 1], if space permits."""
-    # Adjacent labels share their displacement, so that each run remains centred on its curves.
+    # Adjacent labels are displaced together, so that each run of labels remains centred on its curves.
     runs: list[tuple[float, int]] = []
     for y in positions:
         centre, count = y, 1
@@ -284,7 +295,7 @@ def spread_positions(positions: Sequence[float], gap: float) -> list[float]:
 
 
 def set_swept_ticks(axes: Axes, values: Sequence[float]) -> None:
-    """Put ticks at the swept values, on a logarithmic axis if they span more than a decade without zero."""
+    """Put ticks at the swept values; the axis is logarithmic if they are positive and span more than a decade."""
     ticks = sorted(set(values))
     if ticks[0] > 0 and ticks[-1] / ticks[0] > 12:
         axes.set_xscale("log")
@@ -293,7 +304,7 @@ def set_swept_ticks(axes: Axes, values: Sequence[float]) -> None:
 
 
 def inline_plot(figure: Figure, title: str, caption: str, alt: str) -> Plot:
-    """Embed a figure as SVG in a data URI; equal figures give equal text."""
+    """Embed a figure as SVG in a data URI; equal figures give identical text."""
     from matplotlib import rc_context
 
     _fix_layout(figure)
@@ -317,7 +328,7 @@ def _fix_layout(figure: Figure) -> None:
 
 
 def png_uri(data: bytes) -> str:
-    """Data URI of a PNG file."""
+    """Return the data URI of a PNG file."""
     return f"data:image/png;base64,{base64.b64encode(data).decode()}"
 
 
@@ -329,7 +340,7 @@ def use_integer_ticks(axes: Axes) -> None:
 
 
 def put_legend_outside(axes: Axes) -> None:
-    """Put the legend, if there are labels, to the right of a panel, where it hides nothing."""
+    """Put a panel's legend, if it has labels, to the panel's right, where it hides nothing."""
     if axes.get_legend_handles_labels()[1]:
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.06), fontsize=8.5, frameon=False)
 

@@ -41,20 +41,20 @@ _TWO_LINE_RISE_LABEL: Final = "rise time 0.8\n(episodes)"
 
 
 class Sweep(NamedTuple):
-    """A parameter for the horizontal axis."""
+    """Parameter on the horizontal axis."""
 
     slug: str
     axis: str
     """Label of the axis."""
     value: Callable[[CellSetup], Value]
     represented: frozenset[str]
-    """Conditions that the axis represents."""
+    """Conditions that the axis already represents."""
     family: bool = False
     """Whether strategies that differ only in their exponent form one line."""
 
 
 class Line(NamedTuple):
-    """One line: its conditions and its points."""
+    """Conditions and points of one line."""
 
     key: Mapping[str, Value]
     x: list[float]
@@ -90,7 +90,7 @@ def draw_sweeps(results: Sequence[Result], folder: Path) -> list[Plot]:
 
 
 def sweep_lines(sweep: Sweep, results: Sequence[Result]) -> list[Line]:
-    """Lines with at least two points; empty if none has ``MIN_POINTS``."""
+    """Return the lines that have at least two points; empty if none of them has ``MIN_POINTS``."""
     items: list[tuple[Mapping[str, Value], tuple[float, Result]]] = []
     for r in results:
         x = sweep.value(r.setting)
@@ -109,7 +109,7 @@ def sweep_lines(sweep: Sweep, results: Sequence[Result]) -> list[Line]:
 
 
 def paper_figure(sweep: Sweep, lines: Sequence[Line]) -> tuple[int, str]:
-    """Number of the corresponding figure of de Bruin et al. 2018, and its title."""
+    """Return the number of the corresponding figure of de Bruin et al. 2018, and the title."""
     axes = _varying_axes(lines)
     match sweep.slug:
         case "synthetic-fraction":
@@ -134,7 +134,10 @@ def _varying_axes(lines: Sequence[Line]) -> list[str]:
 
 
 def _panels(lines: Sequence[Line]) -> list[tuple[str, list[tuple[str, Style, Line]]]]:
-    """Distribute lines over panels: one per plant for few lines, otherwise each with lines along a single axis."""
+    """Distribute lines over panels.
+
+    Few lines share one panel per plant; otherwise, the lines of each panel differ along a single axis.
+    """
     axes = _varying_axes(lines)
     line_axes = [axis for axis in axes if axis != "plant"]
     plants = {line.key.get("plant") for line in lines}
@@ -159,8 +162,9 @@ def _describe_line(axes: Sequence[str], key: Sequence[Value]) -> str:
 
 
 def _line_styles(lines: Sequence[Line], line_axes: Sequence[str]) -> dict[tuple[Value, ...], Style]:
-    """Styles of the lines by their values on ``line_axes``: those of the strategies if these are an axis, otherwise
-    ordinal ones, which are graded for a quantity.
+    """Return the styles of the lines, keyed by their values on ``line_axes``.
+
+    Lines have their strategies' styles if the strategy is an axis, otherwise ordinal styles, graded for a quantity.
     """
     keys = list(dict.fromkeys(tuple(line.key[axis] for axis in line_axes) for line in lines))
     if line_axes and line_axes[0] == "strategy":

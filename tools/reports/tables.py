@@ -28,7 +28,7 @@ PAPER_NOISE: Final = {
     "TDE(1)[Uniform]": (1.713e-2, 1.627e-2, 1.598e-2),
     "TDE(1)[PER]": (1.846e-2, 1.743e-2, 1.594e-2),
 }
-"""De Bruin et al. 2018, table 6 (pendulum, σ = 0.02): position, velocity, action."""
+"""Noise in position, velocity and action by strategy, from table 6 of de Bruin et al. 2018 (pendulum, σ = 0.02)."""
 _PAPER_SIGMA: Final = 0.02
 _PAPER_DIMENSIONS: Final = ("position", "velocity", "action")
 ESTIMATES_NOTE: Final = "Medians over the trials with 95 % intervals; differences are paired by seed."
@@ -47,7 +47,7 @@ _NOISE_NOTE: Final = (
 
 
 def cells_sheet(experiment: Experiment) -> Sheet:
-    """Table of all cells with finished trials."""
+    """Return the table of all cells that have at least one usable trial."""
     axes = varying_conditions(r.setting for r in experiment.results)
     rows = []
     for r in experiment.results:
@@ -77,7 +77,7 @@ def cells_sheet(experiment: Experiment) -> Sheet:
 
 
 def differences_sheet(title: str, differences: Sequence[Difference]) -> Sheet:
-    """Table of paired differences, with marks at significant ones."""
+    """Return a table of paired differences in which the significant ones are marked."""
     rows = tuple(
         (
             d.conditions,
@@ -99,9 +99,9 @@ def differences_sheet(title: str, differences: Sequence[Difference]) -> Sheet:
 
 
 def difference_mark(pairs: PairedComparison, neutral: float = 0.0) -> str:
-    """Mark of a significant difference, followed by a space; empty if it is not significant.
+    """Return the mark of a significant difference, followed by a space; empty if the difference is not significant.
 
-    A larger difference is better; for ratios, ``neutral`` is 1 and smaller is better.
+    A larger difference is better; for ratios, ``neutral`` is 1 and a smaller value is better.
     """
     if not pairs.is_significant:
         return ""
@@ -114,7 +114,7 @@ def _describe_rise(result: Result) -> str:
 
 
 def noise_sheets(results: Sequence[Result]) -> list[Sheet]:
-    """Table 6 of de Bruin et al. 2018, the noise in the mini-batches, for each plant; empty if none was measured.
+    """Return table 6 of de Bruin et al. 2018, the noise in the mini-batches, for each plant for which it was measured.
 
     Values are in units of 1e-2 of the normalised dimensions; differences from the first strategy are paired by seed.
     """
@@ -137,7 +137,10 @@ def noise_sheets(results: Sequence[Result]) -> list[Sheet]:
 
 
 def _noise_cells(group: Group, dimension: int) -> list[tuple[str, str, str, str]]:
-    """Cells of one dimension's noise: median, difference from the first strategy, mean and the paper's value."""
+    """Return the table cells of one noise dimension.
+
+    Each row holds the median, the difference from the first strategy, the mean and the paper's value.
+    """
     noises = [
         100 * r.noise[:, dimension] if r.noise is not None and dimension < r.noise.shape[1] else None
         for r in group.results
@@ -178,7 +181,7 @@ def _matches_paper(result: Result) -> bool:
 
 
 def _dimensions(result: Result) -> list[str]:
-    """Names of the noise's dimensions; for the pendulum, those of the paper."""
+    """Return the names of the noise's dimensions; for the pendulum, the paper's names."""
     rig = result.cell.config.rig
     names = [*(s.name for s in rig.signals), *(a.name for a in rig.actuators)]
     count = 0 if result.noise is None else result.noise.shape[1]
@@ -188,7 +191,7 @@ def _dimensions(result: Result) -> list[str]:
 
 
 def describe_differences(differences: Sequence[Difference]) -> dict[str, list[str]]:
-    """Describe differences of mu_final and rise time in sentences, by conditions."""
+    """Describe the differences in mu_final and rise time in sentences, keyed by conditions."""
     texts: dict[str, list[str]] = {}
     for d in differences:
         lines = texts.setdefault(d.conditions, [])
@@ -212,7 +215,7 @@ def _format_magnitude(pairs: PairedComparison) -> str:
 
 
 def baselines(results: Sequence[Result]) -> list[str]:
-    """Distinct baselines of the comparisons."""
+    """Return the distinct baselines of the comparisons."""
     return list(
         dict.fromkeys(
             baseline(group).setting.strategy for group in group_by_conditions(results) if len(group.results) > 1

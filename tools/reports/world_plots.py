@@ -1,4 +1,4 @@
-"""Plots of an experiment in worlds: curves over environment steps, and performance by size of the memory."""
+"""Plots of an experiment in worlds: curves over environment steps, and performance over memory size."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _MIN_CAPACITIES: Final = 3
 
 
 def cell_styles(worlds: Mapping[str, Sequence[WorldResult]]) -> dict[str, Style]:
-    """Style of each cell by its distinguishing name (`describe_cell`), the same in all worlds."""
+    """Return a style for each cell's distinguishing name (`describe_cell`); it is the same in all worlds."""
     names = dict.fromkeys(describe_cell(result, members) for members in worlds.values() for result in members)
     return {name: ordinal_style(k, len(names), graded=False) for k, name in enumerate(names)}
 
@@ -50,8 +50,9 @@ def cell_styles(worlds: Mapping[str, Sequence[WorldResult]]) -> dict[str, Style]
 def draw_world(
     folder: Path, world: str, members: Sequence[WorldResult], styles: Mapping[str, Style], *, scores: bool
 ) -> list[Plot]:
-    """Draw the cells of one world; ``scores`` adds KLPER's score. Raises OSError, and ImportError if matplotlib is
-    missing.
+    """Draw the cells of one world, including KLPER's score if ``scores`` is set.
+
+    Raises OSError, and ImportError if matplotlib is missing.
     """
     name = world.replace("/", "-")
     trials = format_trial_counts([len(result.seeds) for result in members])
@@ -106,7 +107,7 @@ def _draw_curves(
     styles: Mapping[str, Style],
     panels: Mapping[str, Sequence[Values]],
 ) -> Path:
-    """Draw curves (T, P) of every cell, with a panel for each name."""
+    """Draw every cell's curves, each (T, P), in one panel per name."""
     figure, grid = new_figure(len(panels), 1, 1.6 + 2.8 * len(panels))
     labels: list[list[Label]] = []
     for (axes,), (name, curves) in zip(grid, panels.items(), strict=True):
@@ -117,7 +118,7 @@ def _draw_curves(
             axes.fill_between(
                 result.steps, band.low, band.high, color=style.colour, alpha=band_alpha(len(members)), lw=0
             )
-            marker = "o" if len(result.steps) == 1 else None  # a single evaluation makes no line
+            marker = "o" if len(result.steps) == 1 else None  # a single evaluation would draw no line
             axes.plot(result.steps, band.median, color=style.colour, ls=style.line, lw=1.5, marker=marker)
             if np.isfinite(band.median[-1]):
                 end_labels.append(Label(float(band.median[-1]), cell_name, style.colour, style.line))
@@ -135,8 +136,8 @@ def _draw_curves(
 def draw_capacities(folder: Path, results: Sequence[WorldResult]) -> list[Plot]:
     """Draw performance by retention and capacity, and the rule of thumb (de Bruin et al. 2018, figures 16, 17, 25, 26).
 
-    Empty if no retention has three capacities under equal conditions.  Raises OSError, and ImportError if matplotlib is
-    missing.
+    Returns an empty list if no retention was run with three capacities under otherwise equal conditions. Raises
+    OSError, and ImportError if matplotlib is missing.
     """
     worlds = {
         world: members
@@ -185,7 +186,10 @@ def draw_capacities(folder: Path, results: Sequence[WorldResult]) -> list[Plot]:
 
 
 def _lines(members: Sequence[WorldResult]) -> dict[str, dict[int, WorldResult]]:
-    """Results with uniform sampling, by retention and ascending capacity; empty if they differ in anything else."""
+    """Return the results with uniform sampling by retention and ascending capacity.
+
+    The result is empty if these cells differ in anything else.
+    """
     by_retention: dict[str, dict[int, WorldResult]] = {}
     kinds: list[dict[str, str | float | int]] = []
     for result in members:

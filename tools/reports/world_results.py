@@ -29,9 +29,9 @@ class WorldResult(NamedTuple):
     n_finished: int
     """Number of finished trials, including non-finite ones."""
     replayed: Values | None
-    """(T, k, P) measures ``REPLAY_MEASURES``."""
+    """(T, k, P) values of the ``REPLAY_MEASURES``."""
     shield: Values | None
-    """(T, k, P) counts ``SHIELD_COUNTS``."""
+    """(T, k, P) values of the ``SHIELD_COUNTS``."""
 
     @property
     def area(self) -> Values:
@@ -59,14 +59,14 @@ class WorldResult(NamedTuple):
         return parse_strategy(self.cell.config.selection.strategy)
 
     def measure(self, name: str) -> Values:
-        """One of the measures ``REPLAY_MEASURES``, (T, P); NaN where unknown."""
+        """Return one of the ``REPLAY_MEASURES``, (T, P), with NaN for unknown values."""
         if self.replayed is None:
             return np.full_like(self.returns, np.nan)
         return self.replayed[:, REPLAY_MEASURES.index(name)]
 
 
 def read_results(folder: Path, cells: Sequence[WorldCell]) -> list[WorldResult]:
-    """Read every cell with a finished trial, in the grid's order."""
+    """Read every cell that has a finished trial, in the grid's order."""
     results = []
     for cell in cells:
         trials = read_trials(folder, cell)
@@ -90,7 +90,7 @@ def group_by_world(results: Sequence[WorldResult]) -> dict[str, list[WorldResult
 
 
 def describe_cell(result: WorldResult, members: Sequence[WorldResult]) -> str:
-    """Labels that distinguish a cell from the others of its task; all labels if it is the only one."""
+    """Return the labels that distinguish a cell from the others of its task, or all of its labels if none does."""
     label = {k: v for k, v in result.cell.label.items() if k != "world"}
     distinguishing_labels = {k: v for k, v in label.items() if any(other.cell.label.get(k) != v for other in members)}
     values = {k.removeprefix("learner."): v for k, v in (distinguishing_labels or label).items()}
@@ -99,13 +99,12 @@ def describe_cell(result: WorldResult, members: Sequence[WorldResult]) -> str:
 
 
 def labels_without_strategy(result: WorldResult) -> dict[str, str | float | int]:
-    """Labels of a cell without strategy and options of samplings."""
+    """Return a cell's labels except for the strategy and the sampling options."""
     return {k: v for k, v in result.cell.label.items() if k != "strategy" and not is_sampling_option(k)}
 
 
 def full_memory_result(members: Sequence[WorldResult]) -> WorldResult | None:
-    """Result of the world's cell that stores every experience and samples uniformly, FULL[Uniform]; None if there is
-    none.
+    """Return the result of the cell that stores every experience and samples uniformly, FULL[Uniform], if any.
 
     Algorithms that learn from batches of their own policies do not replay and are excluded.
     """
@@ -114,9 +113,9 @@ def full_memory_result(members: Sequence[WorldResult]) -> WorldResult | None:
 
 
 def buffer_size_by_rule(members: Sequence[WorldResult]) -> BufferSize | None:
-    """Size of the memory by the rule of thumb (de Bruin et al. 2018, §8.5); None if it does not apply.
+    """Return the memory size by the rule of thumb (de Bruin et al. 2018, §8.5), or None if the rule does not apply.
 
-    Returns are relative to the first evaluation's, since 90 % of a negative return is meaningless.
+    Returns are taken relative to those of the first evaluation, since 90 % of a negative return is meaningless.
     """
     full_memory = full_memory_result(members)
     return (

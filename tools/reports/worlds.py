@@ -1,4 +1,4 @@
-"""``onrig report`` of an experiment in worlds: returns over environment steps, means and differences by task."""
+"""``onrig report`` for an experiment in worlds: returns over environment steps, and means and differences by task."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _DEPARTURE_NOTE: Final = (
 
 
 def build_world_findings(folder: Path, figures: Path, spec: Spec, cells: Sequence[WorldCell]) -> Findings | None:
-    """Draw and compare the finished trials; None if no trial has finished. Raises OSError."""
+    """Draw and compare the finished trials, or return None if no finished trial has finite returns. Raises OSError."""
     results = read_results(folder, cells)
     usable_results = [result for result in results if len(result.seeds)]
     if not usable_results:
@@ -130,7 +130,7 @@ def _sheets(results: Sequence[WorldResult], *, has_scores: bool) -> list[Sheet]:
 
 
 def cells_sheet(results: Sequence[WorldResult]) -> Sheet:
-    """Table of all cells."""
+    """Return the table of all cells."""
     rows = tuple(
         (
             world,
@@ -150,7 +150,7 @@ def cells_sheet(results: Sequence[WorldResult]) -> Sheet:
 
 
 def sizes_sheet(results: Sequence[WorldResult]) -> Sheet:
-    """Table of memory sizes by the rule of thumb, one per task."""
+    """Return the table of memory sizes according to the rule of thumb, one row per task."""
     sizes = {world: buffer_size_by_rule(members) for world, members in group_by_world(results).items()}
     rows = tuple(
         (world, str(size.n_experiences), "" if size.has_converged else "still rising: more may be needed")
@@ -165,8 +165,9 @@ def sizes_sheet(results: Sequence[WorldResult]) -> Sheet:
 
 
 def differences_sheet(results: Sequence[WorldResult]) -> Sheet:
-    """Compare each cell with earlier ones that differ only in strategy or, if there are none, with the first cell of
-    its world.
+    """Compare each cell with the earlier cells that differ from it only in strategy or sampling options.
+
+    If there are none, the cell is compared with the first cell of its world.
     """
     rows = []
     for world, members in group_by_world(results).items():
@@ -196,7 +197,7 @@ def _pairs(members: Sequence[WorldResult]) -> Iterator[tuple[WorldResult, WorldR
 
 
 def departure_sheet(results: Sequence[WorldResult]) -> Sheet:
-    """Table of the distance of Gaussian policies from the behaviour policies."""
+    """Return a table of how far Gaussian policies are from the behaviour policies."""
     rows = []
     for world, members in group_by_world(results).items():
         for result in members:
@@ -216,7 +217,7 @@ def departure_sheet(results: Sequence[WorldResult]) -> Sheet:
 
 
 def shield_sheet(results: Sequence[WorldResult]) -> Sheet:
-    """Table of the shield's interventions, in worlds that have one."""
+    """Return a table of the shield's interventions in worlds that have a shield."""
     rows = []
     for world, members in group_by_world(results).items():
         for result in members:
@@ -240,14 +241,14 @@ def shield_sheet(results: Sequence[WorldResult]) -> Sheet:
 
 
 def _has_scores(result: WorldResult) -> bool:
-    """Whether the score of KLPER is known for a cell that samples by KLPER or sets its options."""
+    """Whether a cell samples by KLPER, or sets KLPER's options, and has recorded KLPER scores."""
     configured = result.cell.config.learner.klper is not UNSET
     uses_klper = configured or parse_sampling(result.strategy.sampling).name == "KLPER"
     return uses_klper and bool(np.isfinite(result.measure("kl std")).any())
 
 
 def origins_sheet(results: Sequence[WorldResult]) -> Sheet:
-    """Table of KLPER's score of stored experiences, by origin."""
+    """Return a table of KLPER's scores for stored experiences, by the experiences' origin."""
     rows = []
     for world, members in group_by_world(results).items():
         for result in members:

@@ -17,8 +17,7 @@ from onrig.tools.safety_case.campaign import N_SUBSTEPS, State, advance
 
 
 class Output(NamedTuple):
-    """Device outputs in a period: ``before`` (actuators, n) until ``switched_s`` (n,), then ``after`` (actuators,
-    n)."""
+    """Device outputs in a period, (actuators, n) each: ``before`` until ``switched_s`` (n,), ``after`` from then on."""
 
     before: Array
     after: Array
@@ -29,13 +28,13 @@ class Actuation:
     """Devices of n episodes, with constant connection and plant delays."""
 
     def __init__(self, box: PlantBox, period_s: float, safe: Array, n: int, rng: np.random.Generator) -> None:
-        """``safe`` (actuators,): outputs before the first command."""
+        """Draw the delays; ``safe`` (actuators,) are the outputs before the first command."""
         self._period_s, self._delay_s = period_s, plant_delay_s_of(box)
         late_s = min(box.late_us * 1e-6, period_s + self._delay_s)
         self._delays: Final = rng.uniform(0.0, late_s - self._delay_s, n)
         self._plant_delays = rng.uniform(0.0, self._delay_s, n) if self._delay_s else np.zeros(n)
         self._remaining_s = self._plant_delays.copy()
-        """Remaining time during which the last output acts on a released plant."""
+        """Remaining time for which the last output acts on a released plant."""
         safe_outputs = np.repeat(safe[:, None], n, axis=1)
         self._outputs = deque(
             [Output(safe_outputs, safe_outputs, np.zeros(n))] * (MAX_DELAY_PERIODS + 1), MAX_DELAY_PERIODS + 1
@@ -44,8 +43,10 @@ class Actuation:
     def advance(
         self, plant: Plant, state: State, previous_command: Array, command: Array, has_fallen_back: NDArray[np.bool_]
     ) -> tuple[State, Array]:
-        """Advance by a period in which ``command`` replaces ``previous_command``, without delay where the device
-        ``has_fallen_back`` to its safe output.  Returns the states and the largest |velocity| (n,).
+        """Advance by a period in which ``command`` replaces ``previous_command``.
+
+        There is no connection delay where a device ``has_fallen_back`` to its safe output. Returns the states and the
+        largest |velocity| (n,).
         """
         if self._delay_s:
             self._outputs.append(Output(previous_command, command, np.where(has_fallen_back, 0.0, self._delays)))
@@ -57,8 +58,10 @@ class Actuation:
     def coast(
         self, plant: Plant, released_plant: Plant, state: State, is_released: NDArray[np.bool_]
     ) -> tuple[State, Array]:
-        """Advance by a period without outputs; where a plant ``is_released``, the last output first acts for its
-        remaining time.  Returns the states and the largest |velocity| (n,).
+        """Advance by a period without outputs.
+
+        Where a plant ``is_released``, the last output first acts for its remaining time. Returns the states and the
+        largest |velocity| (n,).
         """
         rest_s, early_peak = np.full(len(is_released), self._period_s), np.abs(state[-1])
         last_output = self._outputs[0].after
@@ -74,8 +77,9 @@ class Actuation:
 def advance_delayed(
     plant: Plant, state: State, outputs: Sequence[Output], delay_s: Array, period_s: float
 ) -> tuple[State, Array]:
-    """Advance by a period under the outputs of this and earlier periods, oldest first, each delayed by ``delay_s``
-    (n,).  Returns the states and the largest |velocity| (n,).
+    """Advance by a period under the outputs of this and earlier periods, oldest first.
+
+    Each output is delayed by ``delay_s`` (n,). Returns the states and the largest |velocity| (n,).
     """
     speeds = [np.abs(state[-1])]
     for age, output in zip(range(len(outputs) - 1, -1, -1), outputs, strict=True):

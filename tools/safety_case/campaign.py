@@ -1,7 +1,7 @@
-"""Adversarial campaign against the shield: policies, sampled plants, and counts.
+"""Adversarial campaign against the shield: policies, sampled plants and counts.
 
-The tick evaluates these policies like any other. They know the rig's limits and may query the shield's prediction. Each
-kind of plant defines its hostile actions.
+The tick evaluates these policies like any others. They know the rig's limits and may query the shield's prediction.
+Each kind of plant defines its hostile actions.
 """
 
 from __future__ import annotations
@@ -59,8 +59,10 @@ class Adversary:
 
 
 def laws(box: PlantBox, context: PredictionContext) -> dict[str, Callable[[random.Random], Law]]:
-    """Return the factories of all control laws by name; each is called once per episode with a random generator.
-    Raises ValueError for plants without hostile actions.
+    """Return the factories of all control laws, keyed by name.
+
+    Each factory is called once per episode with a random generator. Raises ValueError for plants without hostile
+    actions.
     """
     rig, prediction = context.rig, box.prediction(context)
     push, aim = plant_type_for(box).adversaries(box, rig, context.ranges)
@@ -102,7 +104,7 @@ def laws(box: PlantBox, context: PredictionContext) -> dict[str, Callable[[rando
 
 
 def strongest_passing_command(prediction: Prediction, observation: Sequence[float], push: Command, rig: Rig) -> Command:
-    """Return the allowed command that is nearest to ``push``, between the opposite command (or zero) and ``push``."""
+    """Return the allowed command that is nearest to ``push``, on the line from the safe outputs to ``push``."""
     if not prediction.evaluate(observation, push)[0]:
         return push
     fallback = tuple([a.safe for a in rig.actuators])
@@ -120,7 +122,7 @@ State = tuple[Array, ...]
 
 
 def draw_parameters(nominal: Array, spread: float, n: int, rng: np.random.Generator) -> Array:
-    """Draw parameters (p, n): half of the plants at vertices of the box, half anywhere in it."""
+    """Draw parameters (p, n), for about half of the plants at vertices of the box and for the others anywhere in it."""
     interior = rng.uniform(-1.0, 1.0, (len(nominal), n))
     corners = rng.choice([-1.0, 1.0], (len(nominal), n))
     return np.asarray(nominal[:, None] * (1.0 + spread * np.where(rng.random(n) < 0.5, corners, interior)))
@@ -146,18 +148,18 @@ def advance(
 
 @dataclass
 class Tally:
-    """Counts for one policy.  Margins are shares of the envelope; they are negative outside."""
+    """Counts for one policy; margins are shares of the envelope and negative outside it."""
 
     episodes: int = 0
     ticks: int = 0
     rules: Counter[Rule] = field(default_factory=Counter)
-    """Number of ticks by the rule that acted."""
+    """Number of ticks in which each rule acted."""
     breaches: int = 0
     """Number of episodes in which the velocity left the envelope."""
     worst_margin: float = 1.0
 
     def add(self, margin: float) -> None:
-        """Add an episode with its worst margin."""
+        """Add an episode by its worst margin."""
         self.episodes += 1
         self.breaches += margin < 0
         self.worst_margin = min(self.worst_margin, margin)
@@ -167,7 +169,7 @@ Campaign = dict[str, Tally]
 
 
 def table(campaign: Campaign) -> str:
-    """Return a table per policy and in total: episodes, ticks, breaches, worst margin, and share of each rule."""
+    """Return a table of episodes, ticks, breaches, worst margin and each rule's share, per policy and in total."""
     rules = [r for r in Rule if r is not Rule.NONE and any(t.rules[r] for t in campaign.values())]
     heads = ["policy", "episodes", "ticks", "breaches", "worst margin", *[r.name.lower() for r in rules]]
     total = Tally()

@@ -1,9 +1,9 @@
-"""Episodes through the tick's core, with adversarial policies, plants from the box, sensor errors, delays and lost
-frames.  In each episode the host dies.
+"""Episodes through the tick's core, with adversarial policies, in each of which the host dies.
 
-The plants are advanced as a batch; every decision is made by ``onrig.runtime.control.tick``, one episode at a time.
-After a lost frame or the host's death, the last command remains in force until the lease expires; then the device
-switches to its safe output (with the plant's delay, see ``actuation``).
+The plants are drawn from the box, and there are sensor errors, delays and lost frames. The plants are advanced as a
+batch, but ``onrig.runtime.control.tick`` makes every decision, one episode at a time. After a lost frame or the host's
+death, the last command remains in force until the lease expires; then the device switches to its safe output (with the
+plant's delay, see ``actuation``).
 """
 
 from __future__ import annotations
@@ -49,38 +49,41 @@ N_LANES: Final = 300
 LOSS_PROBABILITIES: Final = (0.0, 0.1, 0.5)
 """Frame loss probabilities; each episode uses one of them."""
 _VARYING_FRACTION: Final = 0.3
-"""Share of episodes whose plant varies from period to period, within the guarantee."""
+"""Share of episodes in which the plant varies from period to period, within the guarantee."""
 _AT_REST_FRACTION: Final = 0.3
 _SMALL_MARGIN_DEATH_PROBABILITY: Final = 0.5
 """Share of episodes in which the host dies after a command with a small margin, if there is one."""
 _MAX_SMALL_MARGIN: Final = 0.1
 """Largest margin that counts as small."""
 AFTERMATH_DURATION_S: Final = 2.0
-"""Time for which a plant is observed after the host's death."""
+"""How long a plant is observed after the host's death."""
 
 
 class SensorModel(NamedTuple):
-    """Position and velocity sensors: counts with bounded errors."""
+    """Position and velocity sensors, whose counts have bounded errors."""
 
     resolutions: Array
     extra_error: Array
     """Maximum error in addition to the rounding to counts."""
     order: tuple[int, ...]
-    """For each sensor of the rig, the index of its quantity: 0 position, 1 velocity."""
+    """Index of the quantity that each sensor of the rig measures: 0 for position, 1 for velocity."""
 
     def read(self, state: Array, rng: np.random.Generator) -> list[tuple[int, ...]]:
-        """Return the counts of each episode, in the order of the rig's sensors."""
+        """Return each episode's counts, in the order of the rig's sensors."""
         readings = state + self.extra_error[:, None] * rng.uniform(-1.0, 1.0, state.shape)
         counts = np.rint(readings / self.resolutions[:, None]).astype(np.int64)[list(self.order)]
         return [tuple(c) for c in counts.T.tolist()]
 
 
 class HostDeath:
-    """Time of the host's death: after its reply to a random frame, or to the next frame with a small margin."""
+    """Time of the host's death: after its reply to a random frame, or to the next one with a small margin."""
 
     def __init__(self, frames: int, rng: random.Random, *, stops_at_once: bool = False) -> None:
-        """``stops_at_once``: the device goes to its safe output at the next sample (a stop, an e-stop, the end of an
-        episode) instead of after its lease."""
+        """Draw the time of the death.
+
+        With ``stops_at_once``, the device switches to its safe output at the next sample (as after a stop, an e-stop or
+        the end of an episode) instead of after its lease.
+        """
         self.stops_at_once = stops_at_once
         self._first, self._last = rng.randint(1, frames), frames
         self._waits_for_small_margin = rng.random() < _SMALL_MARGIN_DEATH_PROBABILITY
@@ -93,7 +96,7 @@ class HostDeath:
 
 
 class Lane:
-    """State of one episode: tick, policy, and the command in force (counts)."""
+    """State of one episode: its tick, its policy, and the command in force (counts)."""
 
     def __init__(
         self, tick: Tick, law: Law, name: str, loss_probability: float, death: HostDeath, rng: random.Random
@@ -109,7 +112,7 @@ class Lane:
         )
 
     def loses_frame(self, frame: int, lease_periods: int) -> bool:
-        """Return whether a frame is lost or the host is dead; updates the lease."""
+        """Return whether a frame is lost or the host is dead, and update the lease."""
         is_lost = (
             frame > 1
             and self.unanswered < lease_periods - 1
@@ -126,7 +129,7 @@ class Lane:
 
 
 def sensor_model_for(config: RunConfig, box: PlantBox) -> SensorModel:
-    """Return the sensor model of a rig; raises ValueError if they measure anything but position and velocity."""
+    """Return the sensor model of a rig. Raises ValueError if it measures anything but position and velocity."""
     rig, observed_names = config.rig, (box.place, box.velocity)
     names = [next(o.sensor or o.name for o in rig.observations if o.name == n) for n in observed_names]
     if sorted(names) != sorted(s.name for s in rig.sensors):
@@ -141,7 +144,7 @@ def sensor_model_for(config: RunConfig, box: PlantBox) -> SensorModel:
 def run_core(
     config: RunConfig, episodes: int, seed: int, progress: Callable[[int], None] = lambda n_done: None
 ) -> Campaign:
-    """Run episodes, cycling through the policies; raises ValueError for an unsuitable rig."""
+    """Run episodes, cycling through the policies. Raises ValueError for an unsuitable rig."""
     box = config.limits.predicted
     if box is None:
         raise ValueError("limits.predicted is not set, so the shield gives no guarantee to test")
@@ -176,7 +179,7 @@ def run_core(
 
 
 def start_states(plant: Plant, box: PlantBox, context: PredictionContext, n: int, rng: np.random.Generator) -> State:
-    """Draw positions and velocities (n,) from the safe set: at rest, or anywhere in it."""
+    """Draw positions and velocities (n,) from the safe set, some of them at rest and the others anywhere in it."""
     place, low, high = plant.safe_states(box, context, n, rng)
     return place, np.where(rng.random(n) < _AT_REST_FRACTION, 0.0, rng.uniform(low, high))
 
@@ -243,7 +246,7 @@ def _run_lanes(
 
 
 def decide(lane: Lane, frame: int, t_us: int, sensors: tuple[int, ...], tally: Tally) -> None:
-    """Reply to a frame with the episode's tick and policy; the host may die afterwards."""
+    """Reply to a frame with the episode's tick and policy, after which the host may die."""
     state = m.State(
         frame, t_us, Status.ARMED, 0, 1, frame - 1, 0, sensors, lane.previous_command, lane.previous_command
     )

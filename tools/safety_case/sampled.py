@@ -1,8 +1,7 @@
-"""Test of a sampled barrier: hostile episodes through the tick's core, each with a plant that was not used in the
-computation.
+"""Test of a sampled barrier: hostile episodes through the tick's core, with plants that the computation did not use.
 
-Each episode has a newly drawn plant, sensor errors and delay; it begins in the safe set, and ends with the host's
-death or a stop of the device.
+Each episode has a newly drawn plant, sensor errors and delay. It begins in the safe set, and ends when the host dies or
+the device is stopped.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ from onrig.tools.safety_case.campaign import Campaign, Law, Proposal, Tally, str
 from onrig.tools.safety_case.episodes import LOSS_PROBABILITIES, N_LANES, HostDeath, Lane, decide
 
 MAX_TIME_TO_DEATH_S: Final = 4.0
-"""Maximum time before the host dies."""
+"""Maximum time until the host dies."""
 N_SUBSTEPS: Final = 4
 _STOP_PROBABILITY: Final = 0.3
-"""Share of episodes that end when the device is stopped instead of when the host dies."""
+"""Share of episodes that end because the device is stopped rather than because the host dies."""
 _MAX_ROUNDS: Final = 400
 """Maximum number of attempts to draw safe starts."""
 State = tuple[Array, ...]
@@ -45,7 +44,8 @@ class Outcome(NamedTuple):
 
     campaign: Campaign
     outside: Array
-    """Share of steps, by episode, that no plant of the computation explains; 0 for an episode too short to count."""
+    """Share of each episode's steps that no plant of the computation explains; 0 if an episode is too short to count.
+    """
 
     @property
     def breaches(self) -> int:
@@ -54,7 +54,7 @@ class Outcome(NamedTuple):
 
 
 def adversarial_policies(prediction: Prediction, config: RunConfig) -> dict[str, Callable[[random.Random], Law]]:
-    """Return the factories of policies that know the table and push towards its smallest margin."""
+    """Return the factories of hostile policies, some of which know the table and push towards its smallest margin."""
     rig, ranges = config.rig, config.limits.context(config.rig, config.period_us * 1e-6).ranges
     ends = [ranges[a.name] for a in rig.actuators]
     corners: list[tuple[float, ...]] = [()]
@@ -101,8 +101,10 @@ def run_sampled(
     *,
     scaled: Mapping[str, float] | None = None,
 ) -> Outcome:
-    """Run hostile episodes.  Policies and starts use the table of ``box``, even if ``config`` does not. ``scaled``:
-    factors on parameters of the drawn plants, by name; the plants may thus exceed the range of the table.
+    """Run hostile episodes.
+
+    Policies and starts use the table of ``box``, even if ``config`` does not. ``scaled`` maps parameters of the drawn
+    plants to factors, with which the plants may exceed the range of the table.
     """
     context = config.limits.context(config.rig, config.period_us * 1e-6)
     prediction, setup = box.prediction(context), SharedSetup.from_config(config, box)
@@ -146,8 +148,9 @@ def run_sampled(
 def safe_starts(
     prediction: SampledPrediction, setup: SharedSetup, order: tuple[int, ...], n: int, rng: np.random.Generator
 ) -> Array:
-    """Draw observations (states, n), in the plant's order, from which the shield accepts the safe command.  Raises
-    ValueError if they are too rare.
+    """Draw observations (states, n), in the plant's order, in which the shield accepts the safe command.
+
+    Raises ValueError if such observations are too rare.
     """
     axes, starts = {axis.name: axis for axis in prediction.states}, []
     names = [axis.name for axis in prediction.states]
@@ -175,23 +178,21 @@ class _Batch:
         rig = config.rig
         self._plant: Plant = setup.plant.varied(draw.parameters)
         names = [rig.observations[index].sensor or rig.observations[index].name for index in residuals.order]
-        # Nothing reads the sensors that no observation shows.
+        # The readings of sensors that no observation shows are not used, so their index is arbitrary.
         self._sensors = [names.index(s.name) if s.name in names else 0 for s in rig.sensors]
         self._resolutions = np.array([s.resolution for s in rig.sensors])[:, None]
         self._order = [[s.name for s in rig.sensors].index(name) for name in names]
         bounds = residuals.errors[self._sensors][:, None]
-        # the bounds include the rounding to counts
+        # The bounds include the rounding to counts, which is applied separately.
         extra_error = np.maximum(bounds - 0.5 * self._resolutions, 0.0)
         self._error = draw.bias[self._sensors] / np.maximum(bounds, 1e-300) * extra_error
         self._units = np.array([a.resolution for a in rig.actuators])[:, None]
         self._last_command = np.repeat([[a.safe] for a in rig.actuators], len(lanes), axis=1)
-        """Last command, which acts for the plant's delay after its device has fallen back to the safe output."""
+        """Last command, which acts for the plant's delay after the device has fallen back to its safe output."""
         self._had_expired = np.zeros(len(lanes), bool)
 
     def run(self, state: State, frames: int, n_aftermath_frames: int, campaign: Campaign) -> tuple[Array, Array]:
-        """Return the smallest margin of each episode, and the share of its steps that no plant of the computation
-        explains.
-        """
+        """Return each episode's smallest margin and share of steps that no plant of the computation explains."""
         config, setup, draw, lanes = self._config, self._setup, self._draw, self._lanes
         n, lease = len(lanes), config.rig.lease_periods
         margins, n_steps, n_unexplained = setup.margin(state), np.zeros(n), np.zeros(n)
@@ -222,7 +223,7 @@ class _Batch:
         return margins, np.where(n_steps >= MIN_STEPS, n_unexplained / np.maximum(n_steps, 1.0), 0.0)
 
     def _read_sensors(self, state: State) -> NDArray[np.int64]:
-        """Return the sensor counts (sensors, n) of states."""
+        """Return the sensors' counts (sensors, n) in these states."""
         counts = np.rint((np.stack(state)[self._sensors] + self._error) / self._resolutions)
         return np.asarray(counts, np.int64)
 

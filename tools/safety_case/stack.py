@@ -1,8 +1,8 @@
 """Adversarial policies through the complete stack: twin device, protocol, framing, session and tick.
 
-Everything runs in one process in virtual time.  Each episode has a new device, whose plant is drawn from the box and
-starts in the safe set. The host dies in every episode; afterwards the device is observed until its plant has come to
-rest.  Commands have the maximum delay that the shield covers.
+Everything runs in one process in virtual time. Each episode has a new device, whose plant is drawn from the box and
+starts in the safe set. The host dies in every episode, and the device is observed for a fixed time afterwards. Commands
+have a random delay, up to the maximum that the shield covers.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ from onrig.tools.safety_case.episodes import AFTERMATH_DURATION_S, HostDeath, st
 def run_stack(
     config: RunConfig, episodes: int, seed: int, progress: Callable[[int], None] = lambda done: None
 ) -> Campaign:
-    """Run ``episodes`` episodes; raises ValueError if there is no twin or no prediction."""
+    """Run ``episodes`` episodes.
+
+    Raises ValueError if the twin or the prediction is missing, or if they are of different kinds.
+    """
     box, section = config.limits.predicted, config.device.twin
     if box is None or section is None:
         raise ValueError("the test needs a twin (device.twin) and a prediction (limits.predicted)")
@@ -90,7 +93,7 @@ def _run_episode(
     rng: random.Random,
     tally: Tally,
 ) -> float:
-    """Run an episode in which the host dies; returns the largest sampled |velocity|."""
+    """Run an episode in which the host dies, and return the largest sampled |velocity|."""
     clock = VirtualClock()
     session = DeviceSession(LoopbackDevice(device, clock).transport, config.rig, clock)
     session.connect()

@@ -1,7 +1,7 @@
 """``python -m onrig.tools.service.halt PID``: make a run's actuators safe, even if its supervisor hangs.
 
-systemd calls this command before it signals the supervisor. The command requests a fade-out like Ctrl-C, then an
-immediate stop if the run does not react.
+systemd calls this command before it signals the supervisor. The command requests a fade-out, as Ctrl-C does, and then
+an immediate stop if the run does not react.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from onrig.runtime.exit_codes import ExitCode
 from onrig.runtime.run_state.running import RemoteControl, Running, SegmentError, SegmentMissing, running_rigs
 
 FADE_TIMEOUT_S: Final = 12.0
-"""Timeout of a fade-out: the longest configurable one, with a margin."""
+"""Timeout for a fade-out: the longest configurable one plus a margin."""
 _IMMEDIATE_STOP_TIMEOUT_S: Final = 2.0
 _POLL_INTERVAL_S: Final = 0.005
 
 
 def halt(remote: RemoteControl, now_s: Callable[[], float], sleep: Callable[[float], None]) -> bool:
-    """Request a fade-out, then an immediate stop; returns whether a frame from the device confirms safe outputs.
+    """Request a fade-out, then an immediate stop, and return whether a frame from the device confirms safe outputs.
 
-    ``now_s`` is the monotonic clock of the frames' time stamps.
+    The result is also True if the loop has ended without having used the actuators. ``now_s`` is the monotonic clock of
+    the frames' timestamps.
     """
     remote.stop(1)
     request_ns = round(now_s() * 1e9)  # earlier frames do not show the current state
@@ -41,12 +42,12 @@ def halt(remote: RemoteControl, now_s: Callable[[], float], sleep: Callable[[flo
 
 
 def find_run(pid: int, rigs: list[Running]) -> Running | None:
-    """Return the run whose supervisor has this pid; None if no run does."""
+    """Return the run whose supervisor has this pid, if any."""
     return next((rig for rig in rigs if rig.pid == pid), None)
 
 
 def main(arguments: list[str]) -> int:
-    """Halt the run; returns 0 without a run, or if a frame from its device confirms safe outputs."""
+    """Halt the run, and return 0 if there is no run or if its actuators are unused or confirmed to be safe."""
     if len(arguments) != 1 or not arguments[0].isdigit():
         return 0  # systemd reports no main process: there is nothing to halt
     run = find_run(int(arguments[0]), running_rigs())
@@ -61,7 +62,7 @@ def main(arguments: list[str]) -> int:
             return ExitCode.HARDWARE
     except SegmentMissing:
         return 0  # the run has just ended
-    except SegmentError as error:  # for example, a run of another version, which systemd's signal stops
+    except SegmentError as error:  # for example, a run of a different version, which systemd's signal stops
         sys.stderr.write(f"{run.folder}: {error}\n")
         return ExitCode.HARDWARE
 

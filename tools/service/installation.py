@@ -1,4 +1,4 @@
-"""Displaying and installing a rig's service files: systemd unit, udev rule, limits."""
+"""Display and installation of a rig's service files: systemd unit, udev rule and limits."""
 
 from __future__ import annotations
 
@@ -36,11 +36,14 @@ from onrig.tools.terminal import complain
 
 
 class PathOccupied(Exception):
-    """The path of a service file is occupied by a file that Onrig did not write; the message is one line."""
+    """Raised if the path of a service file is occupied by a file that Onrig did not write; the message is one line."""
 
 
 def service_files(s: Service, home: Path, root: Path = Path("/")) -> list[ServiceFile]:
-    """Return the files of a service under ``root``; for a user service only the unit, since the others require root."""
+    """Return the files of a service under ``root``.
+
+    A user service has only the unit, since the other files require root.
+    """
     if s.for_user:
         folder = home / ".config/systemd/user"
         return [ServiceFile(root / folder.relative_to("/") / s.unit, unit_text(s))]
@@ -57,7 +60,7 @@ def service_files(s: Service, home: Path, root: Path = Path("/")) -> list[Servic
 
 
 def file_state(file: ServiceFile) -> str:
-    """Return the state of a file: ``new``, ``unchanged`` or ``replaced``; raises PathOccupied."""
+    """Return the state of a file: ``new``, ``unchanged`` or ``replaced``. Raises PathOccupied."""
     try:
         text = read_file(file.path, MAX_BYTES).decode(errors="replace")
     except FileNotFoundError:
@@ -72,7 +75,10 @@ def file_state(file: ServiceFile) -> str:
 
 
 def write_files(files: Sequence[ServiceFile]) -> None:
-    """Write all files (mode 0644); on an OSError or PathOccupied, the previous files are restored."""
+    """Write all files (mode 0644).
+
+    Raises PathOccupied before any file is written, and OSError after restoring the previous files.
+    """
     previous: list[tuple[Path, bytes | None]] = []
     created_folders: list[Path] = []
     for file in files:
@@ -111,7 +117,7 @@ _DEFAULT_GROUP: Final = "dialout"
 
 
 class NotInstallable(Exception):
-    """The service would not work; the message is one line, and ``code`` the exit code."""
+    """Raised if the service would not work; the message is one line, and ``code`` is the exit code."""
 
     def __init__(self, message: str, code: ExitCode = ExitCode.CONFIGURATION) -> None:
         super().__init__(message)
@@ -129,7 +135,7 @@ def install(
     trusted: bool = False,
     machine: Machine | None = None,
 ) -> int:
-    """Show the files under ``root``, and write them if ``writes``; returns the exit code."""
+    """Show the files under ``root``, write them if ``writes`` is set, and return the exit code."""
     try:
         config = load_for_rig(name, overrides, port=device)
     except ConfigError as error:
@@ -176,7 +182,7 @@ def describe_service(
     trusted: bool,
     machine: Machine,
 ) -> Service:
-    """Return the parameters of the service; raises NotInstallable if something is missing."""
+    """Return the parameters of the service. Raises NotInstallable if the service would not work."""
     line = config.device.line
     port = device or (line.path if isinstance(line, Serial) else None)
     if port is None and config.device.twin is not None:
@@ -213,7 +219,7 @@ def describe_service(
 
 
 def _port_facts(port: str, machine: Machine) -> PortFacts:
-    """Return the facts about a serial port; raises NotInstallable if it is missing or not a serial port."""
+    """Return the facts about a serial port. Raises NotInstallable if it is missing or not a serial port."""
     facts = read_port(machine, port)
     if not facts.device:
         hint = "plug the device in: the udev rule needs its USB identity"
@@ -224,8 +230,10 @@ def _port_facts(port: str, machine: Machine) -> PortFacts:
 
 
 def _check_keys(keys: str, user: str) -> None:
-    """Check that the service will be able to read the rig's keys, with the user's permissions; raises
-    NotInstallable."""
+    """Check that the service will be able to read the rig's keys with the user's permissions.
+
+    Raises NotInstallable if it will not.
+    """
     from onrig.runtime.link.keys import KeyFault, load_rig_keys
 
     account, effective_uid = pwd.getpwnam(user), os.geteuid()
@@ -242,7 +250,7 @@ def _check_keys(keys: str, user: str) -> None:
 
 def activation_commands(service: Service, user: str) -> list[str]:
     """Return the commands that activate the files."""
-    # `onrig stop` needs the user's shared memory, which logind otherwise removes at the last logout
+    # `onrig stop` needs the user's shared memory, which logind removes at the last logout unless the user lingers.
     linger_command = f"sudo loginctl enable-linger {user}"
     if service.for_user:
         return [

@@ -14,7 +14,7 @@ HEADER_LINE = "# Written by Onrig (onrig service CONFIG --write), which replaces
 
 
 class Service(NamedTuple):
-    """One rig run as a service."""
+    """Rig that is run as a service."""
 
     name: str
     """Name of the service; the unit is ``onrig-NAME.service``."""
@@ -26,7 +26,7 @@ class Service(NamedTuple):
     config: Path
     overrides: tuple[str, ...]
     trusted: bool
-    """Whether the Python files that the configuration names are trusted, whoever owns them."""
+    """Whether the Python files that the configuration names are trusted, regardless of who owns them."""
     folder: Path
     """Parent folder of ``runs``, which holds the run folders."""
     port: str | None
@@ -35,7 +35,7 @@ class Service(NamedTuple):
     """Whether the port replaces the configured one."""
     baud: int
     device: str
-    """Device file of the port: /dev/ttyUSB0; empty without a port."""
+    """Device file of the port, such as /dev/ttyUSB0; empty without a port."""
     usb: UsbIdentity | None
     """USB identity; None if the port is not a USB adapter."""
     fade_s: float
@@ -49,7 +49,7 @@ class Service(NamedTuple):
 
 
 class ServiceFile(NamedTuple):
-    """A file of the service, with its path and content."""
+    """File of the service, with its path and content."""
 
     path: Path
     text: str
@@ -60,8 +60,9 @@ _GENERIC_NAME: Final = "run"
 
 
 def service_name(config: Path) -> str:
-    """Return the name of a service: that of the configuration, or of the folder of a ``run.yaml``; valid for systemd,
-    udev and symlinks.
+    """Return the name of a service: the configuration's name or, for a ``run.yaml``, its folder's name.
+
+    The name is made valid for systemd, udev and symlinks.
     """
     name = config.parent.name if config.stem == _GENERIC_NAME else config.stem
     return re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-") or "rig"
@@ -71,7 +72,7 @@ _FTDI_VENDOR_ID: Final = "0403"
 
 
 def _quote_for_udev(text: str) -> str:
-    """Quote a value to be matched; characters with a special meaning to udev are replaced by ``?``."""
+    """Quote a value to be matched, replacing characters with a special meaning to udev by ``?``."""
     return '"' + "".join("?" if c in '"*[]\\|' or not c.isprintable() else c for c in text) + '"'
 
 
@@ -94,10 +95,11 @@ def udev_rule_text(s: Service) -> str:
 
 
 _STOP_TIMEOUT_S: Final = 60
-"""Longer than the supervisor's total shutdown timeout."""
+"""Timeout for stopping the service, which exceeds the supervisor's total shutdown timeout."""
 _UNQUOTED: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:@,")
 WATCHDOG_TIMEOUT_S: Final = 2 * round(HANG_GRACE_S)
-"""Longer than the supervisor's timeout for a hung loop: systemd is the second line of defence."""
+"""Timeout of systemd's watchdog, which exceeds the supervisor's timeout for a hung loop, because systemd is the second
+line of defence."""
 
 
 def quote_for_systemd(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Connection of a third-party learner to a rig: the memory as arrays, feedback, policies."""
+"""Connection of a third-party learner to a rig: the memory as arrays, feedback and policies."""
 
 from __future__ import annotations
 
@@ -45,8 +45,10 @@ _HEARTBEAT_S: Final = 5.0
 
 
 class Experiences(NamedTuple):
-    """B experiences.  Observations and actions are normalised by the rig's ranges; rewards are in the task's raw
-    units."""
+    """B experiences.
+
+    Observations and actions are normalised by the rig's ranges; rewards are in the task's raw units.
+    """
 
     observation: NDArray[np.float32]
     """(B, n)."""
@@ -68,7 +70,7 @@ class PullResult(NamedTuple):
     """Changes since the last pull."""
 
     slots: NDArray[np.int64]
-    """Written slots, in order."""
+    """Slots that were written, in order."""
     closed: int
     """Number of complete training episodes in the memory."""
     rulings: tuple[Ruling, ...]
@@ -83,10 +85,10 @@ def connect(
 ) -> Iterator[LearnerLink]:
     """Connect to a rig as a learner.
 
-    ``endpoint``: ``tcp://HOST:PORT`` (with the folder ``keys`` of `onrig keys`), ``ipc://PATH``, or the folder of a run
-    on this machine.  ``role``: ``push``, or ``watch`` to only mirror the memory.  The run needs
-    ``local_learner=false``.  Raises LinkClosed if the rig does not reply within ``patience_s``, now or later, and
-    LeaseLost if another learner pushes.
+    ``endpoint`` is ``tcp://HOST:PORT`` (with ``keys``, a folder of `onrig keys`), ``ipc://PATH``, or the folder of a
+    run on this machine. ``role`` is ``push``, or ``watch`` to only mirror the memory. The run needs
+    ``local_learner=false``. Raises FileNotFoundError if no run is active in the folder, LinkClosed if the rig does not
+    reply within ``patience_s`` (when connecting or later), and LeaseLost if another learner pushes.
     """
     address = str(endpoint)
     if "://" not in address:
@@ -108,20 +110,20 @@ def connect(
 
 
 class LearnerLink:
-    """Connection to a rig, with a bit-exact mirror of its memory; sends feedback and policies.
+    """Connection to a rig that keeps a bit-exact mirror of the rig's memory and sends feedback and policies.
 
     A thread sends heartbeats while the learner computes.
     """
 
     def __init__(self, client: LinkClient, role: Role) -> None:
-        """Attach to the rig; raises LearnerMismatchError, LinkClosed, RequestRejected."""
+        """Attach to the rig. Raises LearnerMismatchError, LinkClosed, RequestRejected."""
         self._client, self._lock = client, threading.Lock()
         self.config = _fetch_config(client)
         """Configuration of the rig's run."""
         self._rulings: list[Ruling] = []
         self._link = Attachment(self.config, client, role, on_ruling=self._rulings.append)
         self.attached: Attached = self._link.attach()
-        """The rig's reply: ``pushes`` is true if it accepts policies and feedback; otherwise ``why`` has the reason."""
+        """The rig's reply: ``pushes`` is true if it accepts policies and feedback; otherwise, ``why`` is the reason."""
         self._batch = time.time_ns()
         self._start_s = time.monotonic()
         self.updates = 0
@@ -134,7 +136,7 @@ class LearnerLink:
     # -- the memory --------------------------------------------------------------------------------------------------
 
     def pull(self, wait_s: float = 0.2) -> PullResult:
-        """Mirror all new experiences; waits up to ``wait_s`` for the first one."""
+        """Mirror all new experiences, waiting up to ``wait_s`` for the first one."""
         new_slots: list[NDArray[np.int64]] = []
         wait_ms = round(1000 * wait_s)
         while True:
@@ -178,13 +180,13 @@ class LearnerLink:
         )
 
     def sample(self, batch: int, rng: np.random.Generator) -> Experiences:
-        """Draw ``batch`` experiences uniformly with replacement; raises ValueError if the memory is empty."""
+        """Draw ``batch`` experiences uniformly with replacement. Raises ValueError if the memory is empty."""
         return self.experiences(rng.integers(self.stored, size=batch))
 
     # -- to the rig ----------------------------------------------------------------------------------------------------
 
     def feedback(self, replayed: Experiences, values: Mapping[str, NDArray[np.floating]]) -> None:
-        """Send feedback on replayed experiences by kind: ``td`` (TD errors), ``far``, ``kl``; (B,) each."""
+        """Send feedback on replayed experiences; ``values`` maps ``td`` (TD errors), ``far`` or ``kl`` to (B,) each."""
         self._batch += 1
         rows = np.stack([np.asarray(value, np.float64) for value in values.values()])
         self._ask(
@@ -195,11 +197,11 @@ class LearnerLink:
         )
 
     def offer(self, policy: bytes | str | Path | Any, updates: int | None = None) -> Verdict:
-        """Offer a policy; returns the id assigned by the rig, or the stage and reason of a refusal.
+        """Offer a policy, and return the rig's verdict: the id that it assigned, or the stage and reason of a refusal.
 
-        ``policy``: an ONNX model (bytes or file), to which the rig's contract is added unless it has one; or a torch
-        module: a sequence of layers from normalised observations to normalised actions, the last one Tanh or Hardtanh.
-        Raises ModelRefused for bytes that are not an ONNX model.
+        ``policy`` is an ONNX model (bytes or file), to which the rig's contract is added unless it has one, or a torch
+        module. The module must be a sequence of layers from normalised observations to normalised actions, of which the
+        last is Tanh or Hardtanh. Raises ModelRefused for bytes that are not an ONNX model.
         """
         self.updates = self.updates if updates is None else updates
         if isinstance(policy, str | Path):
@@ -216,8 +218,10 @@ class LearnerLink:
         return verdict
 
     def done(self, episode: int, updates: int) -> None:
-        """Report that the updates for a training episode (0: before the first) are done.  In lockstep the rig waits for
-        this report, and the mirror must be complete: the rig compares its digest with that of its memory.
+        """Report that the updates for a training episode (0: before the first) are done.
+
+        In lockstep, the rig waits for this report and compares the mirror's digest with its own memory's, so the mirror
+        must be complete.
         """
         self.updates = updates
         if self.attached.lockstep and episode > 0:
@@ -226,7 +230,7 @@ class LearnerLink:
 
     @property
     def contract(self) -> PolicyContract:
-        """Return the contract that policies for this rig must have."""
+        """Contract that policies for this rig must have."""
         config = self.config
         return contract_for(
             config.rig, config.rate_hz, policy_id=1, parent_run=self.attached.run_id, training_step=self.updates,
@@ -246,8 +250,10 @@ class LearnerLink:
             return self._link.ask(request, *payloads)
 
     def _send_heartbeats(self) -> None:
-        """Regularly pull and discard a row while the learner sends no requests; the next pull receives the row
-        again."""
+        """Pull and discard a row at regular intervals while the learner sends no requests.
+
+        The next pull receives the row again.
+        """
         while not self._stop.wait(_HEARTBEAT_S / 5):
             with self._lock:
                 if time.monotonic() - self._last_request_s < _HEARTBEAT_S:
@@ -255,7 +261,7 @@ class LearnerLink:
                 self._last_request_s = time.monotonic()
                 try:
                     self._client.ask(Pull(self._mirror.storage.inserted, self._closed, 0, 1))
-                except Exception:  # the next request of the learner raises the same error
+                except Exception:  # the learner's next request raises the same error
                     continue
 
 

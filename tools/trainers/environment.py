@@ -41,7 +41,7 @@ _STEP_S: Final = 10.0
 _STEP_PERIODS: Final = 20
 _HASH_BYTES: Final = 8
 _MAX_STARTS: Final = 3
-"""Maximum number of attempts to begin an episode in a reset: a busy machine may miss the first lease."""
+"""Maximum number of attempts to begin an episode in a reset, because a busy machine may miss the first lease."""
 Info = dict[str, Any]
 
 
@@ -58,10 +58,11 @@ def make(
 ) -> RigEnv:
     """Return the rig of a configuration as an environment; its processes start with the first ``reset``.
 
-    ``config``: path, or name of a shipped configuration.  ``device``: port in place of the configuration's device.
-    ``pace``: ``lockstep``, ``realtime``, or a multiple of real time as a number or text.  ``overrides``: as for
-    `onrig run --set`.  ``run_dir``: run folder (default: ``runs/NAME-DATE-TIME``).  ``si``: observations and actions in
-    SI units instead of values normalised by the rig's ranges.  Raises ConfigError with every problem.
+    ``config`` is the path or the name of a shipped configuration. ``device`` is a port that replaces the
+    configuration's device. ``pace`` is ``lockstep``, ``realtime``, or a multiple of real time as a number or text.
+    ``overrides`` are as for `onrig run --set`. ``run_dir`` is the run folder (default: ``runs/NAME-DATE-TIME``). With
+    ``si``, observations and actions are in SI units instead of normalised by the rig's ranges. Raises ConfigError with
+    every problem.
     """
     set_pace = () if pace is None else (f"device.pace={_pace_setting(pace)}",)
     run_config = load_for_rig(str(config), ("local_learner=false", *overrides, *set_pace), port=device)
@@ -87,9 +88,10 @@ def _pace_setting(pace: str | float) -> str:
 
 
 def for_trainer(config: RunConfig) -> RunConfig:
-    """Return a run's configuration in which the trainer replaces policy, exploration and learner.  Budgets and limits
-    remain.  A memory that keeps all experiences becomes a FIFO of bounded size, because the trainer determines the
-    number of episodes.  Raises ConfigError.
+    """Return a run's configuration in which the trainer replaces policy, exploration and learner.
+
+    Budgets and limits remain. A memory that keeps all experiences becomes a FIFO of bounded size, because the trainer
+    determines the number of episodes. Raises ConfigError.
     """
     selection = config.selection
     if selection.capacity is None and parse_strategy(selection.strategy).keeper.keeps_all:
@@ -128,7 +130,7 @@ class _Units:
         self.actuators: Final = Normalisation.from_signals(config.rig.actuators)
 
     def observation(self, values: NDArray[np.float64]) -> Observation:
-        """Convert an observation (n,) from SI units, or to images (images, rows, columns)."""
+        """Convert an observation (n,) in SI units to the environment's units or to images (images, rows, columns)."""
         if self._image_shape is not None:
             return unpack_images(values, self._image_shape[1] * self._image_shape[2]).reshape(self._image_shape)
         return (values if self._si else self._signals.normalise(values)).astype(np.float32)
@@ -139,12 +141,11 @@ class _Units:
 
 
 class RigEnv(gymnasium.Env[Observation, Action]):
-    """Environment whose episodes are those of the task: on the device, protected by the shield, and recorded in a run
-    folder.
+    """Environment whose episodes are the task's, run on the device with the shield and recorded in a run folder.
 
     Observation (n,) and action (m,) are float32, normalised by the rig's ranges unless ``si``; the shield limits
-    actions beyond them.  Images are an observation (images, rows, columns) uint8, in the order of the task's inputs.
-    ``reward`` is that of the task, in raw units.
+    actions beyond these ranges. An observation of images is (images, rows, columns) uint8, in the order of the task's
+    inputs. ``reward`` is the task's reward in raw units.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array", "human"]}  # noqa: RUF012 (declared so by gymnasium.Env)
@@ -159,7 +160,7 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         si: bool = False,
         reset_timeout_s: float = 60.0,
     ) -> None:
-        """``config``: result of ``for_trainer``; ``name``: name used for the run folder."""
+        """Prepare an environment for ``config``, a result of ``for_trainer``; ``name`` is used for the run folder."""
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ValueError(f"render_mode: expected rgb_array or human, got {render_mode!r}")
         self.config, self.render_mode = config, render_mode
@@ -179,10 +180,11 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         self._closed = False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, Info]:
-        """Begin an episode, after ending the current one; the first call starts the run.  With a ``seed``, the starts,
-        targets and twin's noise of this and the following episodes equal those of a run with that seed. ``options``:
-        ``timeout_s`` replaces ``reset_timeout_s``.  Raises RunEnded with the reason if the rig does not reach the start
-        in time.
+        """Begin an episode after ending the current one; the first call starts the run.
+
+        With a ``seed``, the starts, targets and twin's noise of this and the following episodes equal those of a run
+        with that seed. ``timeout_s`` in ``options`` replaces ``reset_timeout_s``. Raises RunEnded with the reason if
+        the rig does not reach the start in time.
         """
         super().reset(seed=seed)
         if self._closed:
@@ -201,9 +203,11 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         raise RunEnded(f"{_MAX_STARTS} episodes in a row ended at their first sample: {reasons}")
 
     def step(self, action: Action) -> tuple[Observation, float, bool, bool, Info]:
-        """Apply an action, and return the transition.  An action that arrives too late acts from the next period on,
-        and ``info["held"]`` is true; if samples were missed meanwhile, the reward is the sum over ``info["periods"]``.
-        Raises RuntimeError before ``reset`` and after the end of an episode, RunEnded if the run has ended.
+        """Apply an action, and return the transition.
+
+        An action that arrives too late takes effect in the next period, and ``info["held"]`` is true. If samples were
+        missed in the meantime, the reward is the sum over ``info["periods"]`` periods. Raises RuntimeError before
+        ``reset`` and after the end of an episode, and RunEnded if the run has ended.
         """
         if self._rig is None or self._step is None:
             raise RuntimeError("no episode: call reset() first")
@@ -231,7 +235,7 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         return observation, reward, terminated, sample.is_over and not terminated, info
 
     def normalised_action(self, si: NDArray[np.floating]) -> Action:
-        """Normalise actions (..., m) in SI units, such as ``info["applied"]``, as they are stored in a memory."""
+        """Normalise actions (..., m) in SI units, such as ``info["applied"]``, in the way a memory stores them."""
         return self._units.actuators.normalise(np.asarray(si)).astype(np.float32)
 
     def render(self) -> Any:
@@ -245,7 +249,7 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         return self._screen.show(self._shown_step)
 
     def close(self) -> None:
-        """End the run: the device is disarmed, and the run folder completed."""
+        """End the run: the device is disarmed, and the run folder is completed."""
         self._closed, self._step = True, None
         rig, self._rig = self._rig, None
         if rig is not None:
@@ -258,7 +262,7 @@ class RigEnv(gymnasium.Env[Observation, Action]):
     _shown_step: Step | None = None
     _episode_start_us = _acted_ns = 0
     _episode_totals = 0, 0.0
-    """Number of periods, and return, up to the latest sample."""
+    """The episode's number of periods and return up to the latest sample."""
 
     def _start(self) -> RigProcess:
         config, folder = self.config, self.run_dir or fresh_folder(Path("runs"), self._name)
@@ -269,8 +273,10 @@ class RigEnv(gymnasium.Env[Observation, Action]):
         return RigProcess(folder, None if line is None else line.address, self._layout)
 
     def _take_sample(self, sample: Sample) -> tuple[Step | None, Observation, Info]:
-        """Read a sample; returns the step of the period before it (None at an episode's start), observation and
-        info."""
+        """Read a sample.
+
+        Returns the step of the period before it (None at an episode's start), the observation and the info.
+        """
         assert self._rig is not None
         received_ns = time.monotonic_ns()
         first_record, last_record = self._rig.records(sample)

@@ -1,7 +1,7 @@
 """Process that runs a rig for a trainer: ``python -m onrig.tools.trainers.host RUN_FOLDER [PORT]``.
 
-Supervises the run like `onrig run`, in its own process and session, isolated from the trainer's interpreter lock and
-signals.  When the trainer ends or crashes, the run stops at once.
+It supervises the run as `onrig run` does, in its own process and session, isolated from the trainer's interpreter lock
+and signals. When the trainer ends or crashes, the run stops immediately.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ class TrainerWatch:
     name: str = TRAINER
 
     def __init__(self, pid: int) -> None:
-        """``pid``: process id of the trainer.  Raises OSError if it has ended."""
+        """Watch the trainer's process ``pid``. Raises OSError if it has ended."""
         self._fd = os.pidfd_open(pid)
         self.is_listening = True
 
     def fileno(self) -> int:
-        """Return the pidfd, readable when the trainer has ended."""
+        """Return the pidfd, which becomes readable when the trainer has ended."""
         return self._fd
 
     def requests(self) -> list[Request]:
-        """Return STOP_NOW once after the trainer's end, otherwise nothing."""
+        """Return STOP_NOW once after the trainer has ended, otherwise nothing."""
         if not (self.is_listening and select.select((self._fd,), (), (), 0)[0]):
             return []
         self.is_listening = False
@@ -53,7 +53,7 @@ def _forward(message: Report) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run to the end; returns the exit code."""
+    """Supervise the run to its end, and return the exit code."""
     folder, port = Path(arguments[0]), arguments[1] if len(arguments) > 1 else None
     trainer_pid = int(os.environ.get(PARENT_VARIABLE, os.getppid()))
     try:

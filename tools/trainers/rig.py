@@ -1,4 +1,4 @@
-"""Run behind an environment: start, exchange of actions and samples, end."""
+"""Run behind an environment: its start, the exchange of actions and samples, and its end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from onrig.runtime.supervise.child import Child
 from onrig.tools.trainers.host import ENDED
 
 _START_S: Final = 90.0
-"""Timeout for the start of device, replay process and loop."""
+"""Timeout for the start of the device, the replay process and the loop."""
 _STOP_TIMEOUT_S: Final = 30.0
 _POLL_NS: Final = 20_000_000
 _EXTRA_RECORDS: Final = 64
@@ -32,7 +32,7 @@ _EXTRA_RECORDS: Final = 64
 
 
 class RunEnded(RuntimeError):
-    """The run has ended or does not reply; the message gives the reason."""
+    """Raised if the run has ended or does not reply; the message gives the reason."""
 
     __slots__ = ()
 
@@ -46,7 +46,7 @@ def _finish(child: Child) -> None:
 
 
 def history_up_to(last_two: NDArray[np.void], history: NDArray[np.void], periods: int) -> NDArray[np.void]:
-    """Return the last ``periods`` + 1 records: those in ``history`` that precede ``last_two``, then ``last_two``."""
+    """Return the last ``periods`` + 1 records: those of ``history`` that precede ``last_two``, and ``last_two``."""
     first_tick = int(last_two[1]["tick"]) - periods
     return np.concatenate(
         [history[(history["tick"] >= first_tick) & (history["tick"] < last_two[0]["tick"])], last_two]
@@ -54,10 +54,10 @@ def history_up_to(last_two: NDArray[np.void], history: NDArray[np.void], periods
 
 
 class RigProcess:
-    """Run in separate processes, whose loop receives its actions from this process."""
+    """Run in separate processes whose loop receives its actions from this process."""
 
     def __init__(self, folder: Path, port: str | None, layout: RecordLayout) -> None:
-        """Start the run; raises RunEnded with the reason if it does not start."""
+        """Start the run. Raises RunEnded with the reason if it does not start."""
         self._folder, self._layout = folder, layout
         arguments = [str(folder), *([] if port is None else [port])]
         self._child = Child("run", "onrig.tools.trainers.host", arguments, folder / "stderr.log")
@@ -88,7 +88,7 @@ class RigProcess:
     # -- exchange ----------------------------------------------------------------------------------------------------
 
     def begin(self, seed: int | None, timeout_s: float) -> Sample:
-        """Begin an episode; returns its first sample.  Raises RunEnded after ``timeout_s``."""
+        """Begin an episode, and return its first sample. Raises RunEnded after ``timeout_s``."""
         self._episodes += 1
         self._send(NO_TICK, (), seed=NO_SEED if seed is None else seed)
         deadline_s = time.monotonic() + timeout_s
@@ -99,7 +99,7 @@ class RigProcess:
             self._wait(deadline_s, "reach the start of an episode")
 
     def act(self, tick: int, action: tuple[float, ...], timeout_s: float) -> Sample:
-        """Send an action (m,) in SI units in reply to the sample of ``tick``; returns the next sample."""
+        """Send an action (m,) in SI units in reply to the sample of ``tick``, and return the next sample."""
         self._send(tick, action)
         deadline_s = time.monotonic() + timeout_s
         while True:
@@ -109,11 +109,11 @@ class RigProcess:
             self._wait(deadline_s, "reply to an action")
 
     def records(self, sample: Sample) -> NDArray[np.void]:
-        """Return the records (2,) of a sample: that of the period before it, and that of the sample."""
+        """Return the two records of a sample, (2,): the record of the period before it, and its own record."""
         return np.frombuffer(sample.records, self._layout.dtype)
 
     def records_up_to(self, sample: Sample, periods: int) -> NDArray[np.void]:
-        """Return the last ``periods`` + 1 records up to that of a sample; fewer if some are lost."""
+        """Return the last ``periods`` + 1 records up to a sample's own record, or fewer if some are lost."""
         last_two = self.records(sample)
         return (
             history_up_to(last_two, self._ring.records_since(0, periods + _EXTRA_RECORDS), periods)
@@ -132,7 +132,7 @@ class RigProcess:
         self._check(deadline_s, operation)
 
     def _check(self, deadline_s: float, operation: str) -> None:
-        """Raise RunEnded if the run has ended or ``deadline_s`` has passed; ``operation``: the pending operation."""
+        """Raise RunEnded if the run has ended or ``deadline_s`` has passed; ``operation`` is the pending operation."""
         self._read_reports()
         code = self._child.poll()
         if code is not None:
@@ -159,7 +159,7 @@ class RigProcess:
         return list(self._lines)
 
     def close(self) -> None:
-        """End the run: the episode is truncated, the device disarmed, the run folder completed."""
+        """End the run: the episode is truncated, the device is disarmed, and the run folder is completed."""
         if not self._finalizer.alive:
             return
         if self._child.poll() is None:

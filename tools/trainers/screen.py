@@ -1,4 +1,4 @@
-"""Environment rendering, with the drawing that the live page and the terminal use."""
+"""Rendering of an environment, with the drawing that the live page and the terminal use."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ Frame = NDArray[np.uint8]
 
 
 class Screen:
-    """Screen that draws the rig's state, into an array or a window."""
+    """Screen that draws the rig's state into an array or a window."""
 
     def __init__(self, config: RunConfig, mode: str) -> None:
-        """``mode``: ``rgb_array`` or ``human``, which needs an interactive backend of matplotlib."""
+        """Prepare to draw; ``mode`` is ``rgb_array``, or ``human``, which needs an interactive matplotlib backend."""
         self._config = config
         drawing = chosen_drawing(config)
         self._scene = _bars(config) if isinstance(drawing, Bars) else drawing.scene(config)
@@ -47,7 +47,7 @@ class Screen:
         self._axes = self._figure.add_axes((0.0, 0.0, 1.0, 1.0))
 
     def show(self, step: Step | None) -> Frame | None:
-        """Draw the state of a step; returns the rendered frame (h, w, 3), or None with a window."""
+        """Draw the state of a step, and return the rendered frame (h, w, 3), or None if it is drawn in a window."""
         values = self._values(step)
         axes = self._axes
         axes.clear()
@@ -116,8 +116,9 @@ def _bars(config: RunConfig) -> Scene:
 
 
 def shape_points(shape: Shape, values: dict[str, float], height: float | None) -> list[Point]:
-    """Return the points of a shape for the signal ``values``. ``height``: factor on its height; None if the height is
-    constant.
+    """Return the points of a shape for the signal ``values``.
+
+    ``height`` is a factor on the shape's height, or None if the height is constant.
     """
     points = list(shape.points)
     if height is not None:

@@ -16,20 +16,20 @@ from onrig.runtime.run_config import RunConfig
 Box = gymnasium.spaces.Box
 _LARGEST: Final = float(np.finfo(np.float32).max)
 _MAX_COUNT: Final = float(2**31)
-"""Largest sensor count: the protocol has 32-bit integers."""
+"""Largest sensor count, given by the protocol's 32-bit integers."""
 
 
 def action_space(config: RunConfig, *, si: bool) -> Box:
-    """Return the space of actions (m,) float32: [-1, 1], or the rig's ranges with ``si``."""
+    """Return the space of actions (m,) float32, which is [-1, 1] or, if ``si``, the rig's ranges."""
     actuators = config.rig.actuators
     low, high = (np.array([getattr(a, end) for a in actuators], np.float32) for end in ("low", "high"))
     return gymnasium.spaces.Box(low if si else -1.0, high if si else 1.0, (len(actuators),), np.float32)
 
 
 def image_shape(config: RunConfig) -> tuple[int, int, int] | None:
-    """Return the shape of observations (images, rows, columns); None if there are no images.
+    """Return the shape of observations, (images, rows, columns), or None if there are no images.
 
-    Raises ValueError for images of several sizes, and for images combined with other inputs.
+    Raises ValueError for images of different sizes, and for images combined with other inputs.
     """
     if not config.cameras:
         return None
@@ -42,8 +42,9 @@ def image_shape(config: RunConfig) -> tuple[int, int, int] | None:
 
 
 def observation_space(config: RunConfig, *, si: bool) -> Box:
-    """Return the space of observations (n,) float32: all values that the protocol can transmit, including those beyond
-    the rig's ranges; for images, (images, rows, columns) uint8.
+    """Return the space of observations, (n,) float32, or of images, (images, rows, columns) uint8.
+
+    It contains all values that the protocol can transmit, including those beyond the rig's ranges.
     """
     if (shape := image_shape(config)) is not None:
         return gymnasium.spaces.Box(0, 255, shape, np.uint8)

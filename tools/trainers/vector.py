@@ -1,4 +1,4 @@
-"""Twins as a vector environment: n plants in arrays in this process, much faster than real time."""
+"""Twins as a vector environment: n plants, simulated as arrays in this process, much faster than real time."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def make_vec(
 ) -> VecTwins:
     """Return n twins of a configuration as one vector environment.
 
-    ``parameters``: plant parameters by name, each a number or an array (n,), which replace those of the configuration.
-    ``posterior``: result file of `onrig identify`; the plant of each twin is drawn from its joint distribution.
-    ``shield``: whether the configuration's limits apply, as in trials.  Without them (default), a policy first
-    encounters the shield on the rig.  Raises ConfigError, NoSuchTask for a device without a twin, ValueError for
-    parameters out of bounds.
+    ``parameters`` maps the names of plant parameters to numbers or arrays (n,), which replace the configuration's.
+    ``posterior`` is a result file of `onrig identify`; each twin's plant is drawn from its joint distribution. With
+    ``shield``, the configuration's limits apply, as in trials; without them (default), a policy first encounters the
+    shield on the rig. Raises ConfigError, NoSuchTask for a device without a twin, and ValueError for parameters out of
+    bounds.
     """
     if n < 1:
         raise ValueError(f"n: expected at least 1, got {n}")
@@ -74,8 +74,8 @@ def _draw_parameters(path: Path, plant: Plant, n: int, seed: int) -> Plant:
 class VecTwins(VectorEnv[Observations, NDArray[np.floating], NDArray[Any]]):
     """Episodes of a task on n plants.
 
-    Observations (n, k) float32 and actions (n, m) are normalised by the rig's ranges.  Actions beyond [-1, 1] are
-    clipped; rewards (n,) are those of the task, in raw units. ``infos`` of a shielded environment contains
+    Observations (n, k) float32 and actions (n, m) are normalised by the rig's ranges. Actions beyond [-1, 1] are
+    clipped. Rewards (n,) are the task's rewards in raw units. ``infos`` of a shielded environment contains
     ``intervened`` (n,).
     """
 
@@ -88,7 +88,7 @@ class VecTwins(VectorEnv[Observations, NDArray[np.floating], NDArray[Any]]):
         shield: bool = False,
         autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP,
     ) -> None:
-        """``plant``: its parameters are numbers, or arrays (n,)."""
+        """Prepare the spaces; the parameters of ``plant`` are numbers or arrays (n,)."""
         self.config, self.num_envs, self.plant = config, n, plant
         self._mode, self._options = autoreset_mode, PlantOptions(shield=shield, counts=True)
         self.metadata = {"render_modes": [], "autoreset_mode": autoreset_mode}
@@ -105,8 +105,8 @@ class VecTwins(VectorEnv[Observations, NDArray[np.floating], NDArray[Any]]):
     ) -> tuple[Observations, Infos]:
         """Begin an episode of every plant, or of the plants in ``options["reset_mask"]`` (n,).
 
-        ``seed``: an integer s for seeds s, s+1, ..., or one seed per plant; determines starts, targets and noise from
-        then on, like the seed of a run.
+        ``seed`` is an integer s, which stands for the seeds s, s+1, ..., or one seed per plant. Like the seed of a run,
+        it determines starts, targets and noise from then on.
         """
         mask = None if options is None else options.get("reset_mask")
         if mask is not None and (seed is not None or self._world is None):
@@ -120,9 +120,9 @@ class VecTwins(VectorEnv[Observations, NDArray[np.floating], NDArray[Any]]):
     def step(self, actions: NDArray[np.floating]) -> tuple[Observations, NDArray[np.float64], Flags, Flags, Infos]:
         """Advance every plant by one period.
 
-        ``autoreset_mode``: a finished episode restarts in the next step (action ignored), in the same step (with
-        ``infos["final_obs"]``) or not at all.  Raises ValueError for a non-finite action and RuntimeError before
-        ``reset``.
+        Depending on ``autoreset_mode``, a finished episode restarts in the next step (which ignores the action), in the
+        same step (with ``infos["final_obs"]``) or not at all. Raises ValueError for a non-finite action, and
+        RuntimeError before ``reset``.
         """
         world, is_over = self._world, self._is_over
         if world is None:

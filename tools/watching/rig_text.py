@@ -1,4 +1,4 @@
-"""Pure rendering of the rig as text: outlines of its scene, a ball on its track above the coils, or bars.
+"""Rendering of the rig as text, in pure functions: outlines of its scene, a ball on a track above the coils, or bars.
 
 The canvas consists of braille dots; sparklines and bars are one line high.
 """
@@ -24,8 +24,10 @@ _DOTS: Final = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 
 
 class Canvas:
-    """Canvas of ``width`` x ``height`` braille characters with 2 x 4 dots each; without ``unicode``, of ASCII
-    characters that each stand for eight dots."""
+    """Canvas of ``width`` x ``height`` braille characters with 2 x 4 dots each.
+
+    Without ``unicode``, it consists of ASCII characters, each of which represents eight dots.
+    """
 
     def __init__(self, width: int, height: int, *, unicode: bool = True) -> None:
         self.dots_wide, self.dots_high = 2 * width, 4 * height
@@ -45,7 +47,7 @@ class Canvas:
             self.dot(x0 + (x1 - x0) * k / steps, y0 + (y1 - y0) * k / steps)
 
     def circle(self, x: float, y: float, radius: float, spacing: float = 1.0) -> None:
-        """Draw a circle of dots, ``spacing`` dots apart along the arc."""
+        """Draw a circle of dots that are ``spacing`` dots apart along the arc."""
         n = max(8, round(2 * math.pi * radius / spacing))
         for k in range(n):
             self.dot(x + radius * math.cos(2 * math.pi * k / n), y + radius * math.sin(2 * math.pi * k / n))
@@ -59,7 +61,7 @@ class Canvas:
                     self.dot(x + dx, y + dy)
 
     def rows(self) -> list[str]:
-        """Lines of text, each as wide as the canvas."""
+        """Return the lines of text, each as wide as the canvas."""
         if self._unicode:
             return ["".join(chr(0x2800 + cell) if cell else " " for cell in row) for row in self._cells]
         return ["".join(_ascii(cell) for cell in row) for row in self._cells]
@@ -70,9 +72,9 @@ def _ascii(cell: int) -> str:
 
 
 def sparkline(values: Sequence[float], width: int, low: float, high: float, *, unicode: bool = True) -> str:
-    """Draw a sparkline with the latest values at the right; neighbours are averaged if there are too many values.
+    """Draw a sparkline with the latest value at the right, averaging neighbours if there are too many values.
 
-    Non-finite values leave a gap.
+    Non-finite values leave gaps.
     """
     if not values or width < 1:
         return ""
@@ -100,7 +102,7 @@ def bar(fraction: float, width: int, *, unicode: bool = True) -> str:
 
 
 def centred_bar(fraction: float, half_width: int, *, unicode: bool = True) -> str:
-    """Draw a bar from the middle to one side; ``fraction`` in [-1, 1], ``half_width`` characters per side."""
+    """Draw a bar from the middle to one side; ``fraction`` is in [-1, 1], each side has ``half_width`` characters."""
     fraction = min(max(fraction, -1.0), 1.0) if math.isfinite(fraction) else 0.0
     n = round(abs(fraction) * half_width)
     full, empty, middle = ("█", "·", "│") if unicode else ("#", ".", "|")
@@ -110,7 +112,7 @@ def centred_bar(fraction: float, half_width: int, *, unicode: bool = True) -> st
 
 
 def columns(counts: Sequence[int], *, unicode: bool = True) -> str:
-    """Draw a one-line histogram of the square roots of counts, so that single counts are visible."""
+    """Draw a one-line histogram of the square roots of the counts, so that single counts remain visible."""
     maximum = max(counts, default=0)
     levels = _BLOCK_CHARACTERS if unicode else _ASCII_LEVELS
     return "".join(levels[math.ceil(8 * math.sqrt(n / maximum))] if n else " " for n in counts) if maximum else ""
@@ -121,12 +123,12 @@ _THIN: Final = 2.5
 _FINE: Final = 1.0
 """Width (px) up to which lines are too fine for a terminal."""
 _MIN_DISC: Final = 1.8
-"""Dots."""
+"""Minimum radius of a disc, in dots."""
 _LEVELS: Final = " ▁▂▃▄▅▆▇█"
 
 
 class Magnet(msgspec.Struct):
-    """A coil under the track."""
+    """Coil under the track."""
 
     at: float
     actuator: int
@@ -136,7 +138,7 @@ Source = tuple[Literal["observation", "applied"], int]
 
 
 class Move(msgspec.Struct):
-    """A motion of a shape (``onrig.runtime.view.drawing.Motion``)."""
+    """Motion of a shape (``onrig.runtime.view.drawing.Motion``)."""
 
     by: Source
     turn: float
@@ -145,7 +147,7 @@ class Move(msgspec.Struct):
 
 
 class Part(msgspec.Struct):
-    """A shape of a scene (``onrig.runtime.view.drawing.Shape``)."""
+    """Shape in a scene (``onrig.runtime.view.drawing.Shape``)."""
 
     form: str
     points: tuple[tuple[float, float], ...]
@@ -158,7 +160,7 @@ class Part(msgspec.Struct):
 
 
 class Track(msgspec.Struct):
-    """A ball above its coils, drawn in a few lines."""
+    """Ball above its coils, drawn in a few lines."""
 
     position: int
     low: float
@@ -168,7 +170,7 @@ class Track(msgspec.Struct):
 
 
 class Sketch(msgspec.Struct):
-    """The parts of ``drawing_of`` that can be drawn as text."""
+    """Parts of ``drawing_of`` that can be drawn as text."""
 
     low: tuple[float, float] = (0.0, 0.0)
     high: tuple[float, float] = (1.0, 1.0)
@@ -177,7 +179,7 @@ class Sketch(msgspec.Struct):
 
 
 def create_sketch(config: RunConfig) -> Sketch:
-    """Drawing of a rig; constant over a run."""
+    """Return the drawing of a rig, which is constant over a run."""
     return msgspec.convert(drawing_of(config), Sketch)
 
 
@@ -205,7 +207,7 @@ def rig_rows(
 
 
 def scene_rows(sketch: Sketch, last_step: LastStep, size: int, *, unicode: bool = True) -> list[str]:
-    """Draw the outlines of a scene in ``size`` lines of twice as many characters."""
+    """Draw the outlines of a scene in ``size`` lines of 2 * ``size`` characters."""
     canvas = Canvas(2 * size, size, unicode=unicode)
     (left, bottom), (right, top) = sketch.low, sketch.high
     scale = min((canvas.dots_wide - 1) / (right - left), (canvas.dots_high - 1) / (top - bottom))
@@ -236,7 +238,7 @@ def scene_rows(sketch: Sketch, last_step: LastStep, size: int, *, unicode: bool 
 
 
 def transform_point(point: tuple[float, float], part: Part, last_step: LastStep) -> tuple[float, float]:
-    """Position of a point of a shape after all its motions."""
+    """Return the position of a shape's point after all of the shape's motions."""
     x, y = point
     for motion in part.motions:
         value, (cx, cy) = _source_value(motion.by, last_step), motion.about
@@ -257,7 +259,7 @@ def _source_value(source: Source, last_step: LastStep) -> float:
 
 
 def ball_on_track(track: Track, last_step: LastStep, rig: Rig, width: int, *, unicode: bool = True) -> list[str]:
-    """Draw the ball and its rail with the target; below it, the coils with heights proportional to their currents."""
+    """Draw the ball, its rail with the target, and below it the coils, with heights proportional to their commands."""
     low, high = track.low, track.high
 
     def column(value: float) -> int:
@@ -291,7 +293,7 @@ def _bar_rows(rig: Rig, last_step: LastStep, *, unicode: bool) -> list[str]:
 
 
 def _stacked_command_rows(rig: Rig, last_step: LastStep, half_width: int, *, unicode: bool) -> list[str]:
-    """Rows with each command and a bar below it, for a narrow column."""
+    """Return rows with each command and a bar below it, for a narrow column."""
     rows = []
     for actuator, value in zip(rig.actuators, last_step.commanded, strict=True):
         text = centred_bar(_effort_fraction(actuator, value), half_width, unicode=unicode)
@@ -300,7 +302,7 @@ def _stacked_command_rows(rig: Rig, last_step: LastStep, half_width: int, *, uni
 
 
 def _effort_fraction(actuator: Actuator, value: float) -> float:
-    """Effort as a fraction of the range: 0 at the safe value, 1 and -1 at the ends."""
+    """Return the effort as a fraction of the range: 0 at the safe value, 1 and -1 at the ends."""
     reach = actuator.high - actuator.safe if value > actuator.safe else actuator.safe - actuator.low
     return (value - actuator.safe) / reach if reach > 0 else 0.0
 

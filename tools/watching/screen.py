@@ -38,13 +38,13 @@ _BORDERS: Final = 2
 _STYLES: Final = {"bad": "red", "warn": "yellow", "good": "green"}
 _EDGES_US: Final = coarse_edges_us()
 FROM_US, TO_US = 4.0, 65_536.0
-"""Range of the histograms; durations outside it are counted at their ends."""
+"""Range of the histograms; durations outside it are counted in the outermost bins."""
 
 
 def screen(
     s: Snapshot, sketch: Sketch, footer: str, width: int, height: int, *, unicode: bool = True
 ) -> RenderableType:
-    """Lay out the snapshot on ``width`` x ``height`` characters; what does not fit is cut off."""
+    """Lay out the snapshot on ``width`` x ``height`` characters, cutting off what does not fit."""
     from rich.layout import Layout
     from rich.panel import Panel
     from rich.text import Text
@@ -117,13 +117,13 @@ def _event_lines(events: Sequence[EventLine]) -> RenderableType:
 
 
 def headline(s: Snapshot) -> str:
-    """Episode, tick and rate of the run."""
+    """Return the run's episode, tick and rate."""
     pace = f", {s.rate_hz:.0f} ticks/s" if s.rate_hz is not None else ""
     return f"episode {s.episode} of {s.config.episodes}, tick {s.tick}{pace}"
 
 
 def learning_lines(s: Snapshot, width: int, *, unicode: bool = True) -> list[str]:
-    """Lines with the learning curve, exploration, memory, learner and policies."""
+    """Return lines with the learning curve, exploration, memory, learner and policies."""
     scores = _finite(s.train[-N_AVERAGED_EPISODES:])
     low, high = min(0.0, *scores, 0.0), 1.0
     if s.config.task.normalization is None:
@@ -148,7 +148,7 @@ def learning_lines(s: Snapshot, width: int, *, unicode: bool = True) -> list[str
 
 
 def timing_lines(s: Snapshot, width: int, *, unicode: bool = True) -> list[str]:
-    """Lines with the histograms of tick durations and lateness."""
+    """Return lines with the histograms of tick durations and lateness."""
     if s.facts is None or s.durations is None:
         return ["no figures yet"]
     bins = max(8, width - 5)
@@ -172,7 +172,7 @@ def _percentiles(times: Times) -> str:
 
 
 def rebin(histogram: CoarseHistogram, bins: int) -> list[int]:
-    """Counts in ``bins`` bins of equal width in logarithmic time, from 4 µs to 65 ms."""
+    """Return the counts in ``bins`` bins of equal width in logarithmic time, from 4 µs to 65 ms."""
     centres = np.sqrt(_EDGES_US[:-1] * _EDGES_US[1:])
     fractions = np.log(centres / FROM_US) / math.log(TO_US / FROM_US)
     bin_indices = np.clip((fractions * bins).astype(np.int64), 0, bins - 1)
@@ -180,7 +180,7 @@ def rebin(histogram: CoarseHistogram, bins: int) -> list[int]:
 
 
 def safety_lines(s: Snapshot) -> list[str]:
-    """Lines with the acting rule, interventions, misses, late commands and faults."""
+    """Return lines with the acting rule, interventions, misses, late commands and faults."""
     acting_rule = (
         s.last_step.rule.name.lower() if s.last_step is not None and s.last_step.rule is not Rule.NONE else "no rule"
     )

@@ -39,7 +39,7 @@ class EventLine(NamedTuple):
 
 
 class LastStep(NamedTuple):
-    """The last step record, in SI units and the rig's order."""
+    """Last step record, in SI units and in the rig's order."""
 
     observation: Sequence[float]
     commanded: Sequence[float]
@@ -64,11 +64,11 @@ class Snapshot(NamedTuple):
     """Scores by episode (``onrig.runtime.scoring.measure_of``)."""
     evaluation: Sequence[float]
     facts: RunFacts | None
-    """None before the replay process has written its first figures."""
+    """Facts about the run; None until the replay process has written its first figures."""
     durations: tuple[CoarseHistogram, CoarseHistogram] | None
     """Histograms of tick durations and lateness."""
     events: Sequence[EventLine]
-    """Newest last."""
+    """Events, newest last."""
     actuators: str
     """State of the actuators in a few words."""
 
@@ -77,7 +77,7 @@ class Watcher:
     """Source of snapshots of a running rig."""
 
     def __init__(self, view: RunView) -> None:
-        """``view``: attached to the run."""
+        """Read from ``view``, which must be attached to the run."""
         self._view = view
         self._record_position = 0
         self._read_last_step: LastStep | None = None
@@ -128,7 +128,7 @@ class Watcher:
 
 
 def event_line(event: Event) -> EventLine | None:
-    """Return an event as a line of text; None for unimportant ones."""
+    """Return an event as a line of text, or None if it is unimportant."""
     text = event_text(event)
     if text is None:
         return None
@@ -137,7 +137,7 @@ def event_line(event: Event) -> EventLine | None:
 
 
 def _actuators(actuators: Actuators) -> str:
-    """Describe the actuators in a few words; *safe* if the device's newest frame shows it."""
+    """Describe the actuators in a few words; they are *safe* if the device's newest frame shows it."""
     if actuators.safe_ns:
         return "confirmed safe"
     return "not used yet" if actuators.is_unused else "not confirmed safe"
@@ -151,6 +151,6 @@ def _read_last_step(records: NDArray[np.void]) -> LastStep:
         last_record["commanded"].tolist(),
         float(last_record["amplitude"].max()),
         float(last_record["exploration"]),
-        # Show the last rule that acted: one that acted in a single tick would otherwise rarely be visible.
+        # Show the last rule that acted, because a rule that acts in a single tick would otherwise rarely be visible.
         Rule(int(shielded_records[-1]["rule"])) if len(shielded_records) else Rule.NONE,
     )

@@ -1,4 +1,4 @@
-"""Initial message to a page: names, units, ranges, drawing of the rig, planned exploration."""
+"""Initial message to a page: names, units, ranges, drawing of the rig and planned exploration."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LONGEST_NAME: Final = 200
 """Maximum number of characters of the run folder's name on the page."""
 _SCHEDULE_POINTS: Final = 200
 _AXIS_MARGIN: Final = 1.15
-"""Range of an axis, relative to the envelope that the shield enforces."""
+"""Limits of an axis, relative to those of the envelope that the shield enforces."""
 
 
 class Axis(NamedTuple):
@@ -42,8 +42,7 @@ class Axis(NamedTuple):
 
 
 def axes_of(config: RunConfig, signals: Sequence[Observation] | None = None) -> tuple[Axis, ...]:
-    """Return the axes of ``signals`` (default: the rig's), each with the range of the signal, limited to its
-    envelope."""
+    """Return the axes of ``signals`` (default: the rig's), each with the signal's range, limited to its envelope."""
     axes = []
     for o in config.rig.signals if signals is None else signals:
         low, high = o.low, o.high
@@ -92,10 +91,10 @@ def about(config: RunConfig, folder: Path) -> dict[str, object]:
 
 
 def schedule(config: RunConfig) -> dict[str, list[float]]:
-    """Return the scheduled amplitude by training episode, the largest over actuators: {episode: [...], amplitude:
-    [...]}.
+    """Return the scheduled amplitude, the largest of any actuator, by training episode.
 
-    Gates and budgets reduce it further; a schedule over steps or seconds assumes episodes of full length.
+    The result is {episode: [...], amplitude: [...]}. During the run, gates and budgets reduce the amplitude further. A
+    schedule over steps or seconds assumes episodes of full length.
     """
     exploration = config.exploration
     if not isinstance(exploration, ScheduledNoise):

@@ -1,8 +1,8 @@
 """Live-page connections: a bounded number of watchers, and the distribution of messages to them.
 
 All users of one machine share an address. When all connections are taken, the oldest one without a complete request is
-closed first, then one whose client does not read its answer, so that no one can block the page and its STOP by holding
-connections open. A watcher that cannot keep up is disconnected, and reconnects.
+closed first, followed by one whose client does not read its answer, so that no one can block the page and its STOP
+button by holding connections open. A watcher that cannot keep up is disconnected, and reconnects.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 def frame(message: Message) -> bytes:
-    """Encode as a server-sent event."""
+    """Encode a message as a server-sent event."""
     return b"event: %s\ndata: %s\n\n" % (message.kind.encode(), msgspec.json.encode(message.data))
 
 
@@ -52,7 +52,7 @@ class Watcher:
         return self._frames.qsize()
 
     def put(self, data: bytes) -> bool:
-        """Queue a message; False if the queue is full."""
+        """Queue a message, and return whether there was room for it."""
         try:
             self._frames.put_nowait(data)
         except queue.Full:
@@ -60,14 +60,14 @@ class Watcher:
         return True
 
     def next(self, timeout_s: float) -> bytes | None:
-        """Wait for the next message; None if none arrives within ``timeout_s``, empty after ``end``."""
+        """Wait for the next message and return it; None if none arrives within ``timeout_s``, empty after ``end``."""
         try:
             return self._frames.get(timeout=timeout_s)
         except queue.Empty:
             return None
 
     def end(self) -> None:
-        """Queue the end of the stream, in place of unread messages if the queue is full."""
+        """Queue the end of the stream, discarding unread messages if the queue is full."""
         while not self.put(_END):
             try:
                 self._frames.get_nowait()
@@ -87,7 +87,10 @@ class Hub:
         self._ended = False
 
     def join(self, snapshot: Callable[[], Iterable[Message]]) -> Watcher | None:
-        """Add a watcher, which receives ``snapshot`` first; None if the limit is reached and no watcher is stalled."""
+        """Add a watcher, which receives ``snapshot`` first.
+
+        Returns None if the limit is reached and no watcher is stalled.
+        """
         with self._lock:
             if len(self._watchers) >= self._limit and not self._drop_stalled():
                 return None
@@ -116,7 +119,7 @@ class Hub:
                 self.occupied.clear()
 
     def publish(self, messages: Callable[[], Iterable[Message]]) -> None:
-        """Send ``messages()`` to all watchers; none can join in between."""
+        """Send ``messages()`` to all watchers; no watcher can join in the meantime."""
         with self._lock:
             for message in messages():
                 data = frame(message)
@@ -133,12 +136,12 @@ class Hub:
 
 MAX_CONNECTIONS: Final = 32
 MAX_CONNECTIONS_PER_ADDRESS: Final = 16
-"""Larger than the limit of the hub, so that one connection per address can always be closed."""
+"""Maximum number of connections per address; it exceeds the hub's limit, so that one can always be closed."""
 _TIMEOUT_S: Final = 10.0
-"""Timeout for a complete request, and for a watcher that does not accept data."""
+"""Timeout for the completion of a request, and for a watcher that does not accept data."""
 _DRAIN_BYTES: Final = 1 << 18
 _DRAIN_S: Final = 0.5
-"""Limits on reading the remaining input before a connection is closed; with unread input, closing would reset the
+"""Limits on reading the remaining input before a connection is closed. Closing it with unread input would reset the
 connection and lose the answer."""
 _BUSY_RESPONSE: Final = b"HTTP/1.0 503 Service Unavailable\r\nConnection: close\r\n\r\n"
 _TIMEOUT_RESPONSE: Final = b"HTTP/1.0 408 Request Timeout\r\nConnection: close\r\n\r\n"
@@ -153,7 +156,7 @@ class Stage(enum.IntEnum):
     """The request is incomplete."""
     ANSWERING = 1
     STREAMING = 2
-    """A watcher; the hub limits their number."""
+    """The client is a watcher; the hub limits their number."""
 
 
 @dataclass(eq=False)
@@ -172,7 +175,7 @@ class Slots(Generic[T]):
         self._occupied: list[Slot[T]] = []
 
     def acquire(self, host: str, connection: T) -> tuple[Slot[T] | None, Slot[T] | None]:
-        """Assign a slot to a connection; returns it and the evicted one, each None if absent."""
+        """Assign a slot to a connection, and return this slot and the evicted one, each None if absent."""
         slots_of_host = [slot for slot in self._occupied if slot.host == host]
         evicted = None
         if len(slots_of_host) >= MAX_CONNECTIONS_PER_ADDRESS or len(self._occupied) >= MAX_CONNECTIONS:
@@ -180,7 +183,7 @@ class Slots(Generic[T]):
             evictable = [slot for slot in candidates if slot.stage is not Stage.STREAMING]
             if not evictable:
                 return None, None
-            evicted = min(evictable, key=lambda slot: slot.stage)  # among equals the first, which is the oldest
+            evicted = min(evictable, key=lambda slot: slot.stage)  # the first minimum, which is the oldest
             self._occupied.remove(evicted)
         slot = Slot(host, connection)
         self._occupied.append(slot)
@@ -195,7 +198,7 @@ class Slots(Generic[T]):
 
 
 class BoundedServer(ThreadingHTTPServer):
-    """An HTTP server on a listening socket, with a thread for each of a bounded number of connections."""
+    """HTTP server on a listening socket, with a thread for each of a bounded number of connections."""
 
     daemon_threads = True
 
@@ -208,7 +211,7 @@ class BoundedServer(ThreadingHTTPServer):
         self._slots: Slots[socket.socket] = Slots()
 
     def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
-        """Serve a connection in its own thread; when full, close an older connection or reject this one."""
+        """Serve a connection in its own thread; if no slot is free, close an older connection or reject this one."""
         if not isinstance(request, socket.socket):
             raise TypeError("a stream socket was expected")
         with self._lock:
@@ -230,7 +233,7 @@ class BoundedServer(ThreadingHTTPServer):
     def process_request_thread(
         self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
     ) -> None:
-        """Release the slot when the connection is done."""
+        """Serve a connection and release its slot when it is done."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -238,7 +241,7 @@ class BoundedServer(ThreadingHTTPServer):
                 self._release(request)
 
     def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
-        """Release the slot, then close: once closed, the descriptor may belong to another connection."""
+        """Release the slot, then close the connection, whose descriptor may afterwards belong to a different one."""
         if isinstance(request, socket.socket):
             self._release(request)
         super().shutdown_request(request)
@@ -256,16 +259,16 @@ class BoundedServer(ThreadingHTTPServer):
                 slot.stage = stage
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Log nothing: a closed browser is not an error, and the terminal belongs to the run."""
+        """Log nothing, because a closed browser is not an error, and the terminal belongs to the run."""
 
 
 class TimedHandler(BaseHTTPRequestHandler):
-    """One connection, with time-outs for a complete request and for its answer."""
+    """One connection, with timeouts for the completion of the request and for its answer."""
 
     server: BoundedServer
     server_version = "onrig"
     sys_version = ""
-    default_request_version = "HTTP/1.0"  # answers a request without a version
+    default_request_version = "HTTP/1.0"  # used to answer a request without a version
     timeout = _TIMEOUT_S
     raw_requestline: bytes
 
@@ -277,12 +280,12 @@ class TimedHandler(BaseHTTPRequestHandler):
         self._request_timer.start()
 
     def request_complete(self, stage: Stage = Stage.ANSWERING) -> None:
-        """Cancel the request's time-out: the request is complete."""
+        """Cancel the request's timeout because the request is complete."""
         self._request_timer.cancel()
         self.server.set_stage(self.connection, stage)
 
     def parse_request(self) -> bool:
-        """Read the request's head; answers an empty line with 400."""
+        """Read the request's head, and answer an empty line with 400."""
         if not self.raw_requestline.strip():
             self.requestline, self.request_version, self.command = "", self.default_request_version, ""
             self.close_connection = True
@@ -304,11 +307,11 @@ class TimedHandler(BaseHTTPRequestHandler):
                 budget -= len(data)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Log nothing: the terminal belongs to the run."""
+        """Log nothing, because the terminal belongs to the run."""
 
 
 def disconnect(connection: socket.socket, response: bytes) -> None:
-    """Shut a connection down from another thread, after ``response`` if it can be sent without blocking."""
+    """Shut a connection down from another thread, first sending ``response`` if that does not block."""
     with contextlib.suppress(OSError):
         if response:
             connection.send(response, socket.MSG_DONTWAIT)

@@ -31,7 +31,7 @@ _POSITION_SCALE: Final = 8192
 """Packed value that represents one normalised unit; int16 then covers -4 to 4."""
 _MIN_TD: Final = 1e-6
 _MAX_CHECKPOINT_BYTES: Final = 128 << 20
-"""Maximum size of a checkpointed memory that is read for a plot."""
+"""Maximum size of a checkpointed memory for it to be read for a plot."""
 COLUMNS: Final = 56
 ROWS: Final = 44
 _CACHED_SURFACES: Final = 8
@@ -39,7 +39,7 @@ _ACTION_SCALE: Final = 127
 
 
 def stored_memory(view: RunView) -> dict[str, object] | None:
-    """Pack the memory in the last checkpoint of a finished run; None if there is none."""
+    """Pack the memory in the last checkpoint of a finished run, or return None if it cannot be read."""
     memory = view.memory(_MAX_CHECKPOINT_BYTES)
     if isinstance(memory, str):
         return None
@@ -51,9 +51,9 @@ def stored_memory(view: RunView) -> dict[str, object] | None:
 def pack_sample(sample: NDArray[np.void], inserted: int) -> dict[str, object]:
     """Pack a sample (dtype ``shm.view_segment.sample_dtype``) of a memory after ``inserted`` writes.
 
-    ``positions``: per observation the normalised values times 8192, little-endian int16 in base64.  ``colours``: per
-    name {low, high, log, levels}: levels 0 to 254 between low and high (255: unknown), one byte each in base64, spaced
-    logarithmically with ``log``.
+    ``positions`` contains, for each observation, the normalised values times 8192 as little-endian int16 in base64.
+    ``colours`` maps names to {low, high, log, levels}, where the levels are 0 to 254 between low and high (255:
+    unknown), one byte each in base64, and spaced logarithmically if ``log`` is true.
     """
     age = np.maximum(inserted - sample["number"], 0).astype(np.float64)
     return {
@@ -78,7 +78,7 @@ def _levels(values: Values, low: float | None = None) -> dict[str, object]:
     finite_values = values[np.isfinite(values)]
     if not len(finite_values):
         return _pack_levels(np.full(len(values), UNKNOWN, np.uint8), None, None, log=False)
-    # Quantiles: a single outlier would compress all other values into one colour.
+    # Quantiles are used because a single outlier would compress all other values into one colour.
     lowest = float(np.quantile(finite_values, 0.005)) if low is None else low
     highest = float(np.quantile(finite_values, 0.995))
     span = highest - lowest
@@ -117,10 +117,10 @@ class Surfaces:
         self._lock = threading.Lock()
 
     def of(self, policy_id: int, x: int, y: int) -> dict[str, object] | None:
-        """Return the surface of a policy over observations ``x`` and ``y``; None for an unknown policy or observation.
+        """Return the surface of a policy over observations ``x`` and ``y``; None if the policy or either is unknown.
 
-        ``levels``: per actuator COLUMNS x ROWS values, row by row from the lowest ``y``, one signed byte each in
-        base64; -127 is the actuator's lower limit, 127 its upper limit.
+        ``levels`` contains COLUMNS x ROWS values for each actuator, row by row from the lowest ``y``, one signed byte
+        each in base64; -127 is the actuator's lower limit, 127 its upper limit.
         """
         n = len(self._axes)
         if not (0 <= x < n and 0 <= y < n and x != y and policy_id >= 0):
@@ -161,10 +161,10 @@ def surface_actions(
     y_values: Sequence[float],
     fixed_values: Sequence[float],
 ) -> NDArray[np.float32] | None:
-    """Return a policy's actions over two observations, the others at ``fixed_values``: (actuators, len(y_values),
-    len(x_values)), SI.
+    """Return a policy's actions over two observations, with the others held at ``fixed_values``.
 
-    None if the file holds no policy for this rig.
+    The actions are in SI units, (actuators, len(y_values), len(x_values)). The result is None if the file contains no
+    working policy for this rig.
     """
     try:
         session = PolicySession(read_file(path, MAX_POLICY_BYTES))

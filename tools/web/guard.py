@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 TOKEN: Final = "ONRIG_WEB_TOKEN"
-"""Environment variable with the token of a restarted page; on a command line, all users could see the token."""
+"""Environment variable that contains a restarted page's token; on a command line, all users could see the token."""
 FIRST_PORT: Final = 8089
 _PORTS_TRIED: Final = 20
 _BACKLOG: Final = 128
@@ -23,8 +23,8 @@ _ALL_INTERFACES: Final = ("", "*", "0.0.0.0", "::")
 VIEWER_ORIGINS: Final = ("https://app.foxglove.dev",)
 """Origins of third-party viewers that run in a browser."""
 _DOCUMENTATION_HOST: Final = "192.0.2.1"
-"""Address reserved for documentation (RFC 5737).  Connecting a UDP socket to it sends nothing and selects the local
-address of the default route."""
+"""Address reserved for documentation (RFC 5737). Connecting a UDP socket to it sends nothing, and selects the default
+route's local address."""
 
 
 class Address(NamedTuple):
@@ -32,7 +32,7 @@ class Address(NamedTuple):
 
     host: str
     port: int | None
-    """None for the first free port."""
+    """Port, or None for the first free one."""
 
     @property
     def is_loopback(self) -> bool:
@@ -45,7 +45,7 @@ class Address(NamedTuple):
 
 
 def parse_address(text: str) -> Address:
-    """Parse ``""`` (loopback), ``PORT``, ``HOST:PORT`` or ``[HOST]:PORT``; raises ValueError."""
+    """Parse ``""`` (loopback), ``PORT``, ``HOST:PORT`` or ``[HOST]:PORT``. Raises ValueError."""
     host, _, port = text.rpartition(":")
     if not text:
         return Address("127.0.0.1", None)
@@ -61,7 +61,7 @@ def parse_address(text: str) -> Address:
 
 
 def listen_at(address: Address, first_port: int = FIRST_PORT) -> socket.socket:
-    """Bind and listen, without a port at the first free one from ``first_port``; raises OSError."""
+    """Bind and listen, at the first free port from ``first_port`` if the address has no port. Raises OSError."""
     ports = [address.port] if address.port is not None else list(range(first_port, first_port + _PORTS_TRIED))
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     failure: OSError | None = None
@@ -94,7 +94,7 @@ def format_url(address: Address, port: int, token: str | None, scheme: str = "ht
 
 
 def local_address() -> str:
-    """Return this machine's address on the local network, or its host name without a network."""
+    """Return this machine's address on the local network, or its host name if there is no network."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((_DOCUMENTATION_HOST, 9))
         return str(probe.getsockname()[0])
@@ -120,7 +120,7 @@ SECURITY_HEADERS: Final = {
 
 
 class Refusal(NamedTuple):
-    """Status and one-line reason for refusing a request."""
+    """HTTP status of a refused request, with the reason in one line."""
 
     status: HTTPStatus
     reason: str
@@ -129,18 +129,18 @@ class Refusal(NamedTuple):
 class Guard:
     """Access rules of one server.
 
-    A page of another site can make a browser send requests to this server, but it cannot set Host or Origin, which then
-    contain the name of that site (even after DNS rebinding), and it does not have the cookie with the token.
+    A page from another site can make a browser send requests to this server. But it cannot set Host or Origin, which
+    then contain that site's name (even after DNS rebinding), and it does not have the cookie with the token.
     """
 
     def __init__(self, port: int, token: str | None, names: Iterable[str] = ()) -> None:
-        """``names``: host names of this machine that are accepted in addition to addresses and localhost."""
+        """Accept ``names``, this machine's host names, in addition to addresses and localhost."""
         self._port, self._token = port, token
         self._names = {"localhost", *(n.lower() for n in names if n)}
 
     @property
     def cookie(self) -> str:
-        """Name of the token's cookie; contains the port, because a host's cookies are sent to all of its ports."""
+        """Name of the token's cookie, which contains the port because a host's cookies are sent to all of its ports."""
         return f"onrig_{self._port}"
 
     @property
@@ -151,7 +151,7 @@ class Guard:
         return f"{self.cookie}={self._token}; HttpOnly; SameSite=Strict; Path=/"
 
     def refuse(self, headers: Mapping[str, str], query_token: str | None = None) -> Refusal | None:
-        """Check a request; ``query_token`` is the token in its URL."""
+        """Return why a request is refused, or None; ``query_token`` is the token in the request's URL."""
         if not self._is_own_host(headers.get("Host", "")):
             return Refusal(HTTPStatus.MISDIRECTED_REQUEST, "this server is not known by that name")
         if self._token is None or self._matches_token(query_token) or self._matches_token(self._cookie_of(headers)):
@@ -159,7 +159,7 @@ class Guard:
         return Refusal(HTTPStatus.UNAUTHORIZED, "open the address printed by onrig, which ends with ?token=...")
 
     def refuse_command(self, headers: Mapping[str, str]) -> Refusal | None:
-        """Check a request that changes something: it must come from this server's own page."""
+        """Return why a request that changes something is refused, or None: it must come from this server's own page."""
         origin, host = headers.get("Origin"), headers.get("Host", "")
         if headers.get("Sec-Fetch-Site", "same-origin") != "same-origin":
             return Refusal(HTTPStatus.FORBIDDEN, "commands are accepted from this page only")
@@ -170,9 +170,10 @@ class Guard:
         return None
 
     def refuse_viewer(self, headers: Mapping[str, str]) -> Refusal | None:
-        """Check a WebSocket request, which browsers allow any site to send.
+        """Return why a WebSocket request, which browsers allow any site to send, is refused, or None.
 
-        Accepts programs, pages of this machine and Foxglove's pages; with a token (checked by `refuse`), any origin.
+        Programs, pages from this machine and Foxglove's pages are accepted. If there is a token (which `refuse`
+        checks), any origin is accepted.
         """
         origin = headers.get("Origin")
         if self._token is not None or origin is None or origin == "file://" or origin in VIEWER_ORIGINS:
@@ -200,7 +201,7 @@ class Guard:
         return hmac.compare_digest(given_token.encode(), self._token.encode())
 
     def _cookie_of(self, headers: Mapping[str, str]) -> str | None:
-        # Not http.cookies, in which one malformed cookie, perhaps of another port, would discard all the others.
+        # In http.cookies, one malformed cookie, perhaps set by another port, would discard all the others.
         for part in headers.get("Cookie", "").split(";"):
             name, _, value = part.strip().partition("=")
             if name == self.cookie:
@@ -217,7 +218,7 @@ def _is_same_site(origin: str, host: str) -> bool:
 
 
 class Listener(NamedTuple):
-    """A listening socket with its access rules and URL."""
+    """Listening socket with its access rules and URL."""
 
     listening_socket: socket.socket
     guard: Guard
@@ -225,9 +226,10 @@ class Listener(NamedTuple):
 
 
 def listen(text: str, scheme: str = "http", first_port: int = FIRST_PORT) -> Listener:
-    """Listen at an address (see `parse_address`); raises ValueError or OSError.
+    """Listen at an address (see `parse_address`). Raises ValueError or OSError.
 
-    Except on loopback, a token is required: the one in the environment, which a restarted server keeps, or a new one.
+    Except on loopback, clients need a token: the one in the environment, so that a restarted server keeps its token, or
+    a new one.
     """
     address = parse_address(text)
     listening_socket = listen_at(address, first_port)

@@ -23,7 +23,7 @@ MAX_ROWS: Final = 2000
 Row = list[float | int | None]
 Item = dict[str, object]
 FIELDS: Final = ("episode", "eval", "steps", "score", "exploration", "interventions", "missed", "policy")
-"""Columns of a row; ``score`` as in ``onrig.runtime.scoring.measure_of``.  Merged rows have the number of the last
+"""Columns of a row; ``score`` is that of ``onrig.runtime.scoring.measure_of``. A merged row has the number of its last
 episode, the means of score and exploration, and the sums of interventions and missed ticks."""
 _EPISODE, _EVAL, _SCORE, _EXPLORATION, _INTERVENTIONS, _MISSED = 0, 1, 3, 4, 5, 6
 _MAX_ITEMS: Final = 200
@@ -31,7 +31,7 @@ _MAX_POLICIES: Final = 4000
 
 
 class EpisodeHistory:
-    """Rows of episodes; more than ``limit`` rows are merged in pairs of neighbours."""
+    """Rows of episodes; if there are more than ``limit``, neighbouring rows are merged in pairs."""
 
     def __init__(self, limit: int = MAX_ROWS) -> None:
         self._limit = limit
@@ -40,9 +40,9 @@ class EpisodeHistory:
         """Largest number of episodes in one row."""
 
     def add(self, episodes: Iterable[EpisodeRow]) -> list[Row] | None:
-        """Add episodes; return the new rows, or None when all rows have changed.
+        """Add episodes, and return the new rows, or None if earlier rows have changed as well.
 
-        A resumed run repeats the episodes after its checkpoint, which replace the earlier rows.
+        A resumed run repeats the episodes after its checkpoint, and their rows replace the earlier ones.
         """
         new_rows = [_row(e) for e in episodes]
         replaces_rows = bool(new_rows) and any(
@@ -70,16 +70,16 @@ class EpisodeHistory:
 
 
 class EventHistory:
-    """The newest events, as sentences, and verdicts on policies."""
+    """Newest events, as sentences, and verdicts on policies."""
 
     def __init__(self) -> None:
         self.items: list[Item] = []
-        """``what``, ``level``, ``text``, ``t`` (Unix time in s)."""
+        """Dictionaries of ``what``, ``level``, ``text`` and ``t`` (Unix time in s)."""
         self.policies: list[list[object]] = []
         """[id, verdict, reason] in order of arrival."""
 
     def add(self, events: Iterable[Event]) -> tuple[list[Item], list[list[object]]]:
-        """Add events; return the new items and policies."""
+        """Add events, and return the new items and policies."""
         items: list[Item] = []
         policies: list[list[object]] = []
         for event in events:
@@ -125,18 +125,18 @@ def _merge_pair(a: Row, b: Row) -> Row:
 Records = NDArray[np.void]
 _MIN_RECORDS_READ: Final = 8192
 _EPISODES_READ: Final = 4
-"""Number of episodes read from the end of the log, which contain the last complete one."""
+"""Number of episodes read from the end of the log, enough to contain the last complete one."""
 Samples = dict[str, object]
 
 SAMPLES_PER_S: Final = 40.0
 _MAX_CLIP_SAMPLES: Final = 400
 _RECENT_S: Final = 10.0
-"""Length of the past motion that a page shows when it opens (s)."""
+"""Duration of past motion that a page shows when it opens (s)."""
 _KINDS: Final = {Kind.TRAIN: "training", Kind.EVAL: "evaluation", Kind.RESET: "reset"}
 
 
 class Motion:
-    """Downsampler of step records for the page; rounds values to five digits."""
+    """Downsampler of step records for the page, which rounds values to five digits."""
 
     def __init__(self, config: RunConfig) -> None:
         self._spacing_ns = round(1e9 / SAMPLES_PER_S)
@@ -144,10 +144,10 @@ class Motion:
         self._images = image_columns(config.task.inputs, config.rig)
         self._slot = 0
         self._pending: Records | None = None
-        """Records after the newest sample, whose interventions are marked in the next sample."""
+        """Records after the newest sample; the next sample marks their interventions."""
 
     def live(self, records: Records) -> Samples | None:
-        """Downsample the records since the last call; None if there is no new sample."""
+        """Downsample the records since the last call, or return None if there is no new sample."""
         if not len(records):
             return None
         if self._pending is not None:
@@ -159,7 +159,7 @@ class Motion:
         return self._samples(records, selected) if len(selected) else None
 
     def recent(self, records: Records) -> Samples | None:
-        """Downsample the last few seconds for a page that opens now; does not affect ``live``."""
+        """Downsample the last few seconds for a page that opens now, without affecting ``live``."""
         if not len(records):
             return None
         records = records[records["t_mono_ns"] > records["t_mono_ns"][-1] - int(_RECENT_S * 1e9)]
@@ -168,7 +168,7 @@ class Motion:
         return self._samples(records, selected)
 
     def clip(self, records: Records) -> Samples | None:
-        """Downsample the newest complete episode, with times from its start; None if there is none."""
+        """Downsample the newest complete episode, with times from its start, or return None if there is none."""
         last_indices = np.flatnonzero(records["flags"] & Flag.NO_ACTION)
         first_indices = np.flatnonzero(records["flags"] & Flag.FIRST)
         for end in last_indices[::-1].tolist():
@@ -200,7 +200,7 @@ class Motion:
 
 
 def stored_clip(view: RunView) -> Samples | None:
-    """Return the last complete episode in a run's log, like ``Motion.clip``; None if there is no readable log."""
+    """Return the last complete episode in a run's log, as ``Motion.clip`` does; None if there is no readable log."""
     try:
         from onrig.runtime.log.reading import LogDamagedError, read_last
     except ImportError:  # the extra `log`
@@ -217,8 +217,10 @@ def stored_clip(view: RunView) -> Samples | None:
 
 
 def _worst_rule(records: Records, selected: NDArray[np.int64]) -> list[int]:
-    """Return the shield's rule in each selected record or in the skipped ones before it, so that no intervention is
-    lost."""
+    """Return, for each selected record, the shield's rule in it or in the skipped records before it.
+
+    Skipping records therefore hides no intervention.
+    """
     worst_rules = _max_over_skipped(
         np.where(records["rule"] == Rule.FALLBACK, 0, records["rule"]).astype(np.int64), selected
     )
@@ -260,5 +262,5 @@ def _columns(values: NDArray[np.floating]) -> list[list[float | None]]:
 
 
 def _round(values: NDArray[np.floating]) -> list[float | None]:
-    """Round to five digits; None for non-finite values."""
+    """Round to five digits, and replace non-finite values by None."""
     return [float(f"{v:.5g}") if v - v == 0 else None for v in values.astype(np.float64).tolist()]

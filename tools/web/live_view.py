@@ -1,4 +1,4 @@
-"""Process of a view alongside a run: started before the run, restarted if it dies, ended after the run."""
+"""Process of a view alongside a run: it starts before the run, is restarted if it dies, and ends after the run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _POLL_S: Final = 0.25
 
 
 class ViewError(Exception):
-    """The run cannot be shown; ``code`` is the exit code of `onrig run`."""
+    """Raised if the run cannot be shown; ``code`` is the exit code of `onrig run`."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -33,7 +33,7 @@ class ViewError(Exception):
 
 @contextlib.contextmanager
 def live_view(folder: Path, address: str, view: View = PAGE) -> Iterator[str]:
-    """Show the run in ``folder`` for the duration of the context; yields the URL. Raises ViewError.
+    """Show the run in ``folder`` for the duration of the context, and yield the URL. Raises ViewError.
 
     A process that dies is restarted at the same URL, so that the STOP button of an open page works again.
     """
@@ -61,7 +61,7 @@ class _ViewProcess:
         return Child(self._view.name, self._view.module, arguments, self._log, {TOKEN: self._token})
 
     def await_url(self) -> str:
-        """Wait until the first process serves; returns the URL, whose port restarted processes keep."""
+        """Wait until the first process serves, and return the URL, whose port restarted processes keep."""
         url = self._first_report()
         self._address = f"[{parse_address(self._address).host}]:{urlsplit(url).port}"
         return url
@@ -70,7 +70,7 @@ class _ViewProcess:
     def supervised(self) -> Iterator[None]:
         """Restart the process whenever it dies in this context."""
         stop_fd, stop_write_fd = os.pipe()
-        # PR_SET_PDEATHSIG ends a child with the thread that started it, so this thread must last as long as the view.
+        # PR_SET_PDEATHSIG ends a child when the thread that started it ends, so the thread must outlive the view.
         thread = threading.Thread(target=self._watch, args=(stop_fd,), name="live view", daemon=True)
         thread.start()
         try:
@@ -84,7 +84,7 @@ class _ViewProcess:
     def _watch(self, stop_fd: int) -> None:
         while not _readable(stop_fd, _POLL_S):
             for _ in self._child.reports():
-                pass  # or the pipe would fill up and block the child
+                pass  # reading keeps the pipe from filling up, which would block the child
             code = self._child.poll()
             if code is None:
                 continue
@@ -103,7 +103,7 @@ class _ViewProcess:
             print(f"{self._view.name}: the process of the view ended with code {code}; {consequence}", file=log)
 
     def end(self) -> None:
-        """End the process; no effect if it has ended."""
+        """End the process if it is still running."""
         self._child.end(_END_S)
         self._child.close()
 

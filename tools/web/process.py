@@ -1,6 +1,7 @@
-"""The page's process: ``python -m onrig.tools.web.process RUN_FOLDER ADDRESS``; ADDRESS as for ``--web``, or ``-``.
+"""The page's process: ``python -m onrig.tools.web.process RUN_FOLDER ADDRESS``.
 
-It only reads, with low priority and off the loop's CPU; the loop never waits for it, and the run continues if it dies.
+ADDRESS is the value of ``--web``, or ``-``. The process reads the run's data with low priority and off the loop's CPU.
+The loop never waits for it, and the run continues if it dies.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ _FAILURE_PAUSE_S: Final = 5.0
 
 
 class Page:
-    """Server of the page of one run, with the thread that supplies its messages; a context manager."""
+    """Server of one run's page, with the thread that supplies the page's messages, as a context manager."""
 
     def __init__(self, folder: Path, address_text: str, *, starting: bool = False) -> None:
-        """Raises ConfigError, ValueError (malformed address) or OSError (address in use).
+        """Listen at the address; ``starting`` means that the run is about to begin.
 
-        ``starting``: the run is about to begin.
+        Raises ConfigError, ValueError (malformed address) or OSError (address in use).
         """
         config = load_resolved(folder / "config.yaml")
         listener = listen(address_text)
@@ -90,7 +91,7 @@ class Page:
             if self._hub.occupied.is_set():
                 try:
                     self._hub.publish(lambda: self._producer.updates(time.monotonic()))
-                except Exception:  # the STOP button must keep working
+                except Exception:  # the STOP button must keep working whatever happens
                     traceback.print_exc()
                     self._stop.wait(_FAILURE_PAUSE_S)
                 self._stop.wait(MOTION_S)
@@ -107,15 +108,15 @@ class Page:
                 remote.stop(level, from_view=True)
         except SegmentMissing:
             return False
-        except SegmentError:  # for example of another version
+        except SegmentError:  # for example, from a different version
             stop_by_signal(running, level)
         return True
 
 
 def serve_page(folder: Path, address_text: str, on_ready: Callable[[str], object], *, starting: bool = False) -> int:
-    """Serve until SIGTERM or Ctrl-C; ``on_ready`` receives the URL.  Returns the exit code.
+    """Serve until SIGTERM or Ctrl-C, and return the exit code; ``on_ready`` receives the URL.
 
-    ``starting``: the run is about to begin; an earlier run's files in the folder do not count as its end.
+    ``starting`` means that the run is about to begin: files of an earlier run in the folder do not count as its end.
     """
     return serve(PAGE, folder, lambda: Page(folder, address_text, starting=starting), on_ready)
 

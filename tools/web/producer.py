@@ -1,4 +1,4 @@
-"""Messages about changes of a run, for its page."""
+"""Messages to a run's page about the changes in the run."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ _MAX_RECORDS: Final = 2000
 """Maximum number of records per call: four seconds at 500 Hz."""
 _FINAL_POLLS: Final = 100
 _ABSENCE_S: Final = 60.0
-"""Time without shared memory of the run after which it counts as ended; a resumed run waits less for the end of its
-predecessor."""
+"""Time without the run's shared memory after which the run counts as ended. A run that is being resumed waits less than
+this for its predecessor to end."""
 _RECENT_RECORDS: Final = 8192
 _MAX_LIVE_PACE: Final = 3.0
-"""Pace of device time above which motion is shown as clips of complete episodes."""
+"""Pace of device time above which the page shows motion as clips of complete episodes."""
 
 
 class Producer:
     """Source of a run's messages; ``updates`` is called about twenty times a second."""
 
     def __init__(self, config: RunConfig, folder: Path, *, starting: bool = False) -> None:
-        """``starting``: the run is about to begin; an earlier run's files in the folder do not count as its end."""
+        """Describe the run; if it is ``starting``, an earlier run's files in the folder do not count as its end."""
         self._starting = starting
         self._view = RunView(folder, config)
         self._about = about(config, self._view.folder)
@@ -78,11 +78,11 @@ class Producer:
 
     @property
     def running(self) -> Running | None:
-        """The attached run; None if it has not begun or has ended."""
+        """The attached run, or None if it has not begun or has ended."""
         return self._view.running
 
     def find(self) -> Running | None:
-        """Find the run in shared memory; None if it has not begun or has ended."""
+        """Find the run in shared memory, or return None if it has not begun or has ended."""
         return self._view.find_running()
 
     def close(self) -> None:
@@ -92,7 +92,7 @@ class Producer:
     def snapshot(self) -> Iterator[Message]:
         """Yield the complete state for a page that opens now."""
         run = self.find()
-        if run is not None and run != self.running:  # resumed while no page was open
+        if run is not None and run != self.running:  # the run was resumed while no page was open
             self._attach(run)
         yield from self._snapshot()
 
@@ -110,7 +110,7 @@ class Producer:
             yield self._ended_message()
 
     def updates(self, now_s: float) -> Iterator[Message]:
-        """Yield the changes since the last call (``now_s``: host monotonic)."""
+        """Yield the changes since the last call; ``now_s`` is the host's monotonic time."""
         if self._is_due("run", now_s, _POLL_S):
             yield from self._poll_run(now_s)
         if self._is_due("files", now_s, _FILES_S):
@@ -136,7 +136,7 @@ class Producer:
             yield from self._read_memory(live, figures)
 
     def final_messages(self) -> Iterator[Message]:
-        """Yield the end of the run; nothing if only the page ends."""
+        """Yield the messages about the end of the run, or none if only the page ends."""
         if not self._ended and self.find() is None:
             yield from self._end()
 
@@ -151,7 +151,7 @@ class Producer:
         return message
 
     def _poll_run(self, now_s: float) -> Iterator[Message]:
-        """Attach to a run that has begun; detach from one that has ended."""
+        """Attach to a run that has begun, and detach from one that has ended."""
         run = self.find()
         self._first_poll_s = now_s if self._first_poll_s is None else self._first_poll_s
         if run is not None and run != self.running:
@@ -168,8 +168,10 @@ class Producer:
         return not self._starting and (self._view.folder / "summary.json").exists()
 
     def _attach(self, run: Running) -> None:
-        """Attach to the current session of the run; its ring counts from 0, and its files may have been truncated to a
-        checkpoint."""
+        """Attach to the run's current session.
+
+        The session's ring counts from 0, and its files may have been truncated to a checkpoint.
+        """
         self.close()
         with contextlib.suppress(SegmentError):
             self._view.attach(run)
@@ -228,16 +230,16 @@ class Producer:
         )
 
     def note_stop(self, now_ns: int) -> None:
-        """Note the time of a stop (host monotonic); only later frames can confirm that the actuators are safe."""
+        """Note the time of a stop (host monotonic): only later frames can confirm that the actuators are safe."""
         self._stop_requested_ns = self._stop_requested_ns or now_ns
 
     def _actuators(self, actuators: Actuators, *, stopping: bool) -> str | None:
-        """Return the state of the actuators while the run stops, else None."""
+        """Return the state of the actuators while the run is stopping, else None."""
         if not stopping:
             self._stop_requested_ns = 0
             return None
         now_ns = time.monotonic_ns()
-        self.note_stop(now_ns)  # stopped elsewhere: frames received earlier do not confirm it
+        self.note_stop(now_ns)  # if the stop came from elsewhere, frames received earlier do not confirm it
         if actuators.is_confirmed_safe(self._stop_requested_ns):
             return SAFE_TEXT
         return UNUSED_TEXT if actuators.is_unused else actuators.unconfirmed_message(now_ns, time.time())
@@ -307,7 +309,10 @@ class Producer:
 
 
 def figures_message(figures: Figures) -> dict[str, object]:
-    """Return figures as plain values, histograms (``tick_us``, ``lateness_us``) trimmed; None for non-finite values."""
+    """Return figures as plain values, with trimmed histograms (``tick_us``, ``lateness_us``).
+
+    ``updates_per_s`` is None if it is not finite.
+    """
     values = {k: v for k, v in figures._asdict().items() if not isinstance(v, CoarseHistogram)}
     if not np.isfinite(figures.updates_per_s):
         values["updates_per_s"] = None

@@ -1,4 +1,4 @@
-"""HTTP server of the page: files, event stream, surfaces, and one command (stop)."""
+"""HTTP server of the page: files, event stream, surfaces and one command (stop)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from onrig.tools.web.connections import BoundedServer, Hub, Message, Stage, Time
 from onrig.tools.web.guard import CHECKED_HEADERS, SECURITY_HEADERS, Guard, Refusal
 
 _KEEPALIVE_S: Final = 5.0
-"""Interval between comments on an idle stream; writing them detects closed browsers."""
+"""Interval between comments on an idle stream, which are written to detect closed browsers."""
 _MAX_BODY_BYTES: Final = 256
 _CONTENT_LENGTH: Final = re.compile(r"[0-9]{1,5}", re.ASCII)
 STOP_LEVELS: Final = {"fade": 1, "now": 2}
@@ -37,7 +37,7 @@ class Asset(NamedTuple):
 
 
 def load_assets() -> dict[str, Asset]:
-    """Read all files of ``static`` and ``uplot``, by URL path; ``/`` is the page.
+    """Read all files in ``static`` and ``uplot``, keyed by URL path; ``/`` is the page.
 
     Requests are served from this dictionary, never from a path in the file system.
     """
@@ -65,13 +65,13 @@ class Site(NamedTuple):
     hub: Hub
     snapshot: Callable[[], list[Message]]
     surface: Callable[[int, int, int], dict[str, object] | None]
-    """Function from (policy id, x, y) to the surface."""
+    """Function that maps (policy id, x, y) to a surface."""
     stop: Callable[[int], bool]
-    """Function that stops the run at a level (1: fade out, 2: disarm now); returns False if no run is active."""
+    """Function that stops the run at a level (1: fade out, 2: disarm now) and returns False if no run is active."""
 
 
 class PageServer(BoundedServer):
-    """Serves a site on a listening socket."""
+    """Server of a site on a listening socket."""
 
     def __init__(self, listening: socket.socket, site: Site) -> None:
         super().__init__(listening, Handler)
@@ -79,7 +79,7 @@ class PageServer(BoundedServer):
 
 
 class ReplyHandler(TimedHandler):
-    """One request, with replies common to all servers here."""
+    """Handler of one request, with the replies that all servers here share."""
 
     def checked_headers(self) -> dict[str, str]:
         """Return the headers that the guard checks; a repeated header counts as missing."""
@@ -113,7 +113,7 @@ class ReplyHandler(TimedHandler):
 
 
 class Handler(ReplyHandler):
-    """One request."""
+    """Handler of one request."""
 
     server: PageServer
 

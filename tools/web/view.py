@@ -1,4 +1,4 @@
-"""Processes that show a run: with low priority, off the loop's CPU, ended by a signal."""
+"""Processes that show a run: they have low priority, run off the loop's CPU, and are ended by a signal."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _NICE: Final = 10
 
 
 class View(NamedTuple):
-    """A view of a run: an option of `onrig run` and a verb of the same name."""
+    """View of a run: an option of `onrig run` and a verb of the same name."""
 
     name: str
     title: str
     module: str
-    """Module of the process: ``python -m MODULE RUN_FOLDER ADDRESS``; ADDRESS as for the option, or ``-``."""
+    """Module of the process, run as ``python -m MODULE RUN_FOLDER ADDRESS``; ADDRESS is the option's value or ``-``."""
 
 
 PAGE: Final = View("web", "live view", "onrig.tools.web.process")
@@ -33,7 +33,7 @@ FOXGLOVE: Final = View("foxglove", "Foxglove", "onrig.tools.foxglove.process")
 
 
 class Server(Protocol):
-    """Server of one run; a context manager."""
+    """Server of one run, as a context manager."""
 
     url: str
 
@@ -48,13 +48,13 @@ class Server(Protocol):
 
 
 def serve(view: View, folder: Path, open_server: Callable[[], Server], on_ready: Callable[[str], object]) -> int:
-    """Serve until SIGTERM or Ctrl-C; returns the exit code.
+    """Serve until SIGTERM or Ctrl-C, and return the exit code.
 
-    ``open_server`` raises ConfigError, ValueError (malformed address) or OSError (address in use); ``on_ready``
+    ``open_server`` may raise ConfigError, ValueError (malformed address) or OSError (address in use); ``on_ready``
     receives the URL.
     """
-    # An Event would deadlock: a handler that interrupts its wait needs the lock which the wait holds.  The interpreter
-    # itself writes to the pipe, so a signal that arrives just before the read blocks is not lost.
+    # An Event would deadlock, because a handler that interrupts its wait needs the lock that the wait holds. The
+    # interpreter itself writes to the pipe, so a signal that arrives just before the read blocks is not lost.
     stop_fd, wakeup_fd = os.pipe()
     os.set_blocking(wakeup_fd, False)
     signal.set_wakeup_fd(wakeup_fd)

@@ -69,7 +69,7 @@ class EndpointResults(NamedTuple):
 
 
 def benchmark(json: Path | None, *, quick: bool) -> int:
-    """Measure, print table and checks; returns the exit code."""
+    """Measure, print the table and the checks, and return the exit code."""
     if problem := file_problem("json", json):
         return complain(_VERB, problem)
     report = build_report(*measure(QUICK if quick else FULL))
@@ -78,7 +78,7 @@ def benchmark(json: Path | None, *, quick: bool) -> int:
 
 
 def measure(plan: Plan) -> tuple[dict[str, EndpointResults], AdmissionTimes, int]:
-    """Measure every endpoint, and admission without a link; returns both, and the size of a row in bytes."""
+    """Measure every endpoint, and admission without a link; return both results and the size of a row in bytes."""
     from onrig.runtime.link.keys import load_learner_keys
     from onrig.tools.key_folder import make_keys
 
@@ -119,7 +119,7 @@ def measure(plan: Plan) -> tuple[dict[str, EndpointResults], AdmissionTimes, int
 
 
 def build_report(results: dict[str, EndpointResults], admission_times: AdmissionTimes, row_bytes: int) -> Report:
-    """Build rows and checks from the measurements."""
+    """Build the report's rows and checks from the measurements."""
     rows = [
         _row("admission, network of 50 and 20 units", "ms", [ns / 1e6 for ns in admission_times.wall_ns]),
         _row(

@@ -32,7 +32,7 @@ _MEMORY_CAPACITY: Final = 2000
 
 
 class Endpoint(NamedTuple):
-    """An endpoint of the rig."""
+    """Endpoint of the rig."""
 
     name: str
     number: int
@@ -45,23 +45,23 @@ class Latency(NamedTuple):
 
     export_ns: list[int]
     offer_ns: list[int]
-    """From the offer to the verdict: link, admission and slot."""
+    """Times from the offer to the verdict, spent on link, admission and slot."""
     load_ns: list[int]
-    """Reading from the slot, building and warm-up."""
+    """Times for reading the policy from the slot, building it and warming it up."""
 
     @property
     def total_ns(self) -> list[int]:
-        """Time from the last gradient step until the policy is ready for the loop's next tick."""
+        """Times from the last gradient step until the policy is ready for the loop's next tick."""
         return [sum(parts) for parts in zip(self.export_ns, self.offer_ns, self.load_ns, strict=True)]
 
 
 class Snapshot(NamedTuple):
-    """Measurements of mirroring a complete memory."""
+    """Measurements from mirroring a complete memory."""
 
     n_experiences: int
     seconds: float
     is_complete: bool
-    """Whether the mirror received all experiences of the rig."""
+    """Whether the mirror received all of the rig's experiences."""
 
 
 def memory_config(capacity: int) -> RunConfig:
@@ -98,9 +98,9 @@ def admission(n_policies: int, folder: Path) -> AdmissionTimes:
 
 
 def latency(rig_end: RigEndProcess, endpoint: Endpoint, folder: Path, n_policies: int) -> tuple[Latency, int]:
-    """Train, export, offer and load policies; returns the times and the number of refusals.
+    """Train, export, offer and load policies, and return the times and the number of refusals.
 
-    Loading is done by the loop's policy switch, which reads the policy from the slot, builds it and warms it up.
+    The loop's policy switch does the loading: it reads the policy from the slot, builds it and warms it up.
     """
     config = memory_config(_MEMORY_CAPACITY)
     client = LinkClient(rig_end.endpoints[endpoint.number], lambda: False, endpoint.keys)
@@ -158,7 +158,7 @@ def snapshot(rig_end: RigEndProcess, endpoint: Endpoint, capacity: int, address:
 
 
 def replication_rate(rig_end: RigEndProcess, endpoint: Endpoint, capacity: int, n_experiences: int) -> float:
-    """Maximum replication rate from the memory on the rig to a mirror (experiences/s)."""
+    """Measure the maximum rate at which experiences are replicated from the rig's memory to a mirror (1/s)."""
     client = LinkClient(rig_end.endpoints[endpoint.number], lambda: False, endpoint.keys)
     try:
         link = Attachment(memory_config(capacity), client, "watch")
@@ -175,7 +175,7 @@ def replication_rate(rig_end: RigEndProcess, endpoint: Endpoint, capacity: int, 
 
 
 def wire_bytes(rig_end: RigEndProcess, endpoint: Endpoint, capacity: int) -> float:
-    """Bytes on the wire per experience of a snapshot, in both directions; NaN for ipc.
+    """Measure the bytes on the wire per experience of a snapshot, summed over both directions; NaN for ipc.
 
     All overhead except that of tcp is included.
     """
@@ -187,6 +187,6 @@ def wire_bytes(rig_end: RigEndProcess, endpoint: Endpoint, capacity: int) -> flo
 
 
 def payload_bytes(capacity: int) -> int:
-    """Bytes of one experience as a row."""
+    """Return the size of one experience as a row, in bytes."""
     mirror = Mirror(capacity, Layout(2, 1), cyclic=True)
     return int(mirror.storage.rows(np.zeros(1, np.int64)).nbytes)

@@ -23,7 +23,7 @@ from typing import Final
 
 _MAX_CHUNK_BYTES: Final = 16_384
 _MAX_QUEUED_BYTES: Final = 1 << 20
-"""Maximum number of buffered bytes per direction; a sender that exceeds it blocks, as with a full pipe."""
+"""Number of buffered bytes per direction above which the sender blocks, as with a full pipe."""
 _MAX_WAIT_S: Final = 0.05
 _MAX_RECORDED_BYTES: Final = 1 << 22
 
@@ -44,7 +44,7 @@ class _Direction:
 class LossyLink:
     """Proxy from ``endpoint`` to ``port`` of ``host``, as a context manager with its own thread.
 
-    ``delay_s`` applies to each direction; a chunk is delayed by a further ``stall_s`` with probability ``loss``.
+    ``delay_s`` applies to each direction; with probability ``loss``, a chunk is delayed by a further ``stall_s``.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class LossyLink:
         self.n_forwarded_bytes = self.n_stalled = self.n_cuts = self.n_rejected = 0
         """Numbers of forwarded bytes, stalled chunks, cuts, and connections rejected since the last cut."""
         self.recorded_data = bytearray()
-        """The first ``tap_bytes`` bytes forwarded, in either direction."""
+        """First ``max_recorded_bytes`` bytes (or slightly more) forwarded in either direction."""
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> LossyLink:
@@ -99,7 +99,7 @@ class LossyLink:
         self._is_cut = self._is_frozen = False
 
     def set_quality(self, *, delay_s: float, loss: float) -> None:
-        """Set delay and loss of data received from now on."""
+        """Set the delay and the loss for data received from now on."""
         self._delay_s, self._loss = delay_s, loss
 
     @property
@@ -196,7 +196,7 @@ class LossyLink:
                 self.recorded_data += data[:n_sent]
 
     def _close_finished(self) -> None:
-        """Shut down the sinks of finished directions; remove connections finished in both."""
+        """Shut down the sinks of finished directions, and remove connections that have finished in both directions."""
         for direction in self._directions:
             if direction.has_ended and not direction.queue and not direction.is_closed:
                 direction.is_closed = True
@@ -215,7 +215,7 @@ class LossyLink:
 
 
 def main(arguments: list[str]) -> int:
-    """Run a bad network until stdin ends; returns the exit code."""
+    """Emulate a bad network until stdin ends, and return the exit code."""
     p = argparse.ArgumentParser(prog="network", description=__doc__)
     p.add_argument("target", metavar="HOST:PORT")
     p.add_argument("--delay-ms", type=float, default=0.0, help="in each direction")

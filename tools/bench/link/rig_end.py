@@ -1,4 +1,4 @@
-"""The rig's end of the link (memory, admission and server) without a rig, in this process or another.
+"""The rig's end of the link (memory, admission and server) without a rig, in this process or a separate one.
 
 Its experiences are random; ``random_policy`` creates policies for it.
 """
@@ -58,7 +58,7 @@ class RigEnd:
         self.config = config
         self.memory = Memory(config)
         self.slot = PolicySlot(Segment.create(folder / "slot", SLOT_BYTES, SLOT_SCHEMA))
-        self._shm = create_folder()  # a short path, like a rig's: socket paths are limited in length
+        self._shm = create_folder()  # a short path, as on a rig, because the length of socket paths is limited
         self.server = LinkServer(f"ipc://{self._shm}/learner", TcpAccess(parse_tcp("tcp://127.0.0.1:0"), keys))
         policies = PolicyAdmission(examination(config), self.slot, PolicyFolder(folder / "policies"), event)
         self.desk = LearnerRequests(
@@ -108,11 +108,11 @@ class RigEnd:
 
 
 _MAX_EXPERIENCES_PER_CALL: Final = 64
-"""Experiences per iteration, as if there were a backlog in the ring."""
+"""Maximum number of experiences inserted per iteration, as when the ring has a backlog."""
 
 
 class RigEndWorker:
-    """A rig's end inside a worker process: the methods that can be called, and its work between calls."""
+    """Rig's end inside a worker process: the methods that can be called, and the work done between calls."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack: Final = stack
@@ -120,7 +120,7 @@ class RigEndWorker:
         self._n_pending = 0
 
     def listen(self, folder: str, capacity: int, n_stored: int, keys: str | None) -> list[str]:
-        """Fill the memory and listen for learners; returns the endpoints."""
+        """Fill the memory, listen for learners and return the endpoints."""
         config = with_memory(load_run("pendulum"), "FIFO[Uniform]", capacity)
         rig_keys = None if keys is None else load_rig_keys(Path(keys))
         self._end = end = self._stack.enter_context(RigEnd(config, Path(folder), rig_keys))
@@ -145,7 +145,7 @@ class RigEndWorker:
 
 
 class RigEndProcess(WorkerProcess):
-    """Handle of a rig's end in a separate process, as a context manager."""
+    """Context manager that runs a rig's end in a separate process."""
 
     def __init__(self, folder: Path, capacity: int, n_stored: int, keys: Path | None) -> None:
         super().__init__(__name__)
@@ -164,7 +164,7 @@ class RigEndProcess(WorkerProcess):
 
 
 def new_policy_admission(end: RigEnd, folder: Path) -> PolicyAdmission:
-    """Return a policy admission like the rig's, for separate timing."""
+    """Return a policy admission like the rig's, to be timed separately."""
     config = end.config
     return PolicyAdmission(examination(config), end.slot, PolicyFolder(folder), lambda kind, **fields: None)
 
@@ -174,9 +174,9 @@ HIDDEN_SIZES: Final = (50, 20)
 
 
 def random_policy(config: RunConfig, contract: PolicyContract | None = None, seed: int = 0) -> bytes:
-    """Return a random actor for the rig of ``config`` as ONNX bytes, stochastic or recurrent like its learner's.
+    """Return a random actor for the rig of ``config`` as ONNX bytes.
 
-    Without ``contract``, the policy's id is 1.
+    The actor is stochastic or recurrent if the configured learner's actor is. Without ``contract``, its policy id is 1.
     """
     final_contract = contract or contract_for(
         config.rig, config.rate_hz, policy_id=1, parent_run="bench", training_step=0, signals=config.signals

@@ -90,7 +90,7 @@ class LoopSession:
         self._twin_uses_socket = config.device.port is None and twin.get("line") == "socket"
 
     def measure(self, slices: Sequence[Slice]) -> RateResults:
-        """Measure all slices; raises RigFailed or CyclictestFailed."""
+        """Measure all slices. Raises RigFailed or CyclictestFailed."""
         self._folder.mkdir(parents=True, exist_ok=True)
         results_by_name: dict[str, RigResults] = {}
         cyclictest_histogram: DurationHistogram | None = None
@@ -137,7 +137,7 @@ class LoopSession:
         has_no_learner = "local_learner=false" in settings or not self._config.local_learner
         if has_no_learner and self._config.policy is None:
             settings.append(f"policy={self._starting_policy(settings, n)}")
-        if self._swap_interval_s is not None:  # a rate at which every swapped policy can be admitted
+        if self._swap_interval_s is not None:  # allow every swapped policy to be admitted
             settings.append(f"link.admissions_per_s={max(1.0, 2.0 / self._swap_interval_s):g}")
         folder = self._folder / f"{n}"
         tally = Tally(period_ns(self._rate_hz))
@@ -182,10 +182,10 @@ class LoopSession:
 
     @contextlib.contextmanager
     def _sentinel_aim(self) -> Iterator[RecordSink]:
-        """Context manager that yields a sink for records; the sink times the wake-ups of the sentinel on the loop's CPU
-        so that they occur only while the loop sleeps.
+        """Yield a sink for records, from which it times the wake-ups of the sentinel on the loop's CPU.
 
-        With long periods, the sink ignores the records.
+        The sentinel then wakes only while the loop sleeps. The sink ignores the records if the loop's period is at
+        least as long as the sentinel's.
         """
         sentinels, cpu = self._sentinels, self._cpu
         if sentinels is None or period_ns(self._rate_hz) >= 1000 * PERIOD_US["timer"]:
@@ -199,7 +199,7 @@ class LoopSession:
             sentinels.clear_aim(cpu)
 
     def _starting_policy(self, settings: Sequence[str], n: int) -> Path:
-        """Write a random policy for slice ``n`` of a run without a learner; returns its path."""
+        """Write a random policy for slice ``n`` of a run without a learner, and return its path."""
         from onrig.tools.bench.link.rig_end import random_policy  # needs onnx, which may be missing on a board
 
         path = self._folder / f"policy-{n}.onnx"
@@ -214,11 +214,11 @@ _NO_POLICY: Final = (
 
 
 def benchmark(args: Request) -> int:
-    """Measure, print tables and checks; returns the exit code, which does not depend on the checks."""
+    """Measure, print the tables and the checks, and return the exit code, which does not depend on the checks."""
     problem = find_problem(args)
     if problem is not None:
         return complain(_VERB, problem)
-    resolve_loop_cpu()  # used by the rig, and to place other processes on or off its CPU
+    resolve_loop_cpu()  # the rig and the placement of all other processes use the same CPU
     name = args.config or CONFIG
     settings = [*(MAX_LOAD_SETTINGS if args.config is None else ()), *args.set]
     excluded_parts = {part for part in args.without.split(",") if part}
@@ -227,7 +227,7 @@ def benchmark(args: Request) -> int:
     plans: list[tuple[float, RunConfig, list[Slice]]] = []
     try:
         if args.device is None and load_for_rig(name).device.port is None:
-            # A socket avoids the kernel's tty layer, and the twin records its send times.
+            # A socket avoids the kernel's tty layer, and the trace contains the twin's send times.
             settings = ["device.twin.line=socket", "device.twin.trace=true", *settings]
         base = load_for_rig(name, [*settings, "device.pace=realtime"])
         if (excluded_parts | set(args.compare)) & {"learner"} and base.policy is None and find_spec("onnx") is None:

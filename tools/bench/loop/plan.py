@@ -35,7 +35,7 @@ is never idle."""
 
 
 class Subject(NamedTuple):
-    """A variant of the rig, or cyclictest, with its settings and flags."""
+    """Variant of the rig, or cyclictest, with its settings and flags."""
 
     name: str
     settings: tuple[str, ...] = ()
@@ -55,17 +55,17 @@ class Request(NamedTuple):
     config: str | None = None
     json: Path | None = None
     rate: Sequence[float] = ()
-    """Rates in Hz; empty: ``RATES_HZ``."""
+    """Rates in Hz; ``RATES_HZ`` if empty."""
     seconds: float = 60.0
     slice: float = 30.0
-    """Seconds."""
+    """Approximate duration of a slice (s)."""
     set: Sequence[str] = ()
     trust: bool = False
     without: str = ""
     compare: Sequence[str] = ()
     against: Sequence[str] = ()
     swaps: float | None = None
-    """Seconds."""
+    """Interval between policy swaps (s); None if policies are not swapped."""
     device: str | None = None
     plot: Path | None = None
     keep: Path | None = None

@@ -39,9 +39,9 @@ MAX_LATENESS_RATIO: Final = 1.5
 LATENESS_ALLOWANCE_US: Final = 60.0
 MAX_TICK_US: Final = 200.0
 TICK_RATE_HZ: Final = 500.0
-"""Rate at which TICK_US is checked."""
+"""Rate at which the tick's p99 is checked against ``MAX_TICK_US``."""
 FAULTLESS_RATE_HZ: Final = 200.0
-"""Maximum rate at which every miss must be explained by a machine stall."""
+"""Maximum rate at which a stall of the machine, or a delay of the line, must explain every miss."""
 
 
 class SliceFigures(NamedTuple):
@@ -70,11 +70,11 @@ class RateResults(NamedTuple):
     rate_hz: float
     seconds: float
     rigs: Sequence[RigResults]
-    """Results of the base rig, then of its variants."""
+    """Results of the base rig, followed by those of its variants."""
     cyclictest: DurationHistogram | None
     sentinels: Sequence[SentinelRecords]
     sentinel_s: float
-    """Time observed by the sentinels."""
+    """Time during which the sentinels observed the machine."""
 
 
 class LoopReport(Report, frozen=True):
@@ -86,7 +86,7 @@ class LoopReport(Report, frozen=True):
 
 
 def percentile_row(case: str, subject: str, histogram: DurationHistogram) -> Row | None:
-    """Return a row of percentiles in µs; None if there are no counts."""
+    """Return a row of percentiles in µs, or None if there are no counts."""
     if not histogram.count:
         return None
     percentiles = histogram.summary_us()
@@ -105,7 +105,7 @@ def period_ns(rate_hz: float) -> int:
 
 
 def build_rows(results: RateResults) -> list[Row]:
-    """Rows of percentiles at one rate."""
+    """Return the rows of percentiles at one rate."""
     rows: list[Row | None] = []
     prefix = f"{results.rate_hz:g} Hz: "
     for rig in results.rigs:
@@ -125,7 +125,7 @@ def build_rows(results: RateResults) -> list[Row]:
 
 
 def build_checks(results: RateResults) -> list[Check]:
-    """Checks on the rig at one rate."""
+    """Return the checks on the rig at one rate."""
     prefix = f"{results.rate_hz:g} Hz: "
     base_rig = results.rigs[0]
     misses = explain_misses(results)
@@ -185,7 +185,7 @@ def build_checks(results: RateResults) -> list[Check]:
 
 
 def variant_ratio(base_rig: RigResults, variant: RigResults, figure: str) -> Ratio:
-    """Ratio of the base rig's figure to that of a variant, over their slices."""
+    """Return the ratio of the base rig's figure to a variant's, over their slices."""
     return ratio_of_means([getattr(s, figure) for s in base_rig.slices], [getattr(s, figure) for s in variant.slices])
 
 
@@ -229,7 +229,7 @@ _MIN_LATENESS_US: Final = 1.0
 
 
 def misses_table(all_results: Sequence[RateResults]) -> str:
-    """Table of missed ticks by cause, and how many of them coincide with observed stalls."""
+    """Return a table of missed ticks by cause, with the numbers of those that coincide with observed stalls."""
     header = [
         "missed ticks",
         "ticks",
@@ -294,7 +294,7 @@ def misses_list(misses: Sequence[LoopMiss]) -> str:
 
 
 def ratios_table(all_results: Sequence[RateResults]) -> str:
-    """Table of ratios of the base rig's figures to each variant's, with their intervals over slices."""
+    """Return a table of the ratios of the base rig's figures to each variant's, with their intervals over slices."""
     header = ["ratio of slices", "slices", "p50", "95 % interval", "p99", "95 % interval"]
     cells = []
     for results in all_results:
@@ -311,7 +311,7 @@ def ratios_table(all_results: Sequence[RateResults]) -> str:
 
 
 def fraction_in_bins(histogram: DurationHistogram, edges_us: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Share of durations in each bin; values outside the edges are added to the outermost bins."""
+    """Return the share of durations in each bin; durations outside the edges are added to the outermost bins."""
     bins = histogram.bins()
     centres_us = np.sqrt(np.maximum(bins.edges_us[:-1], 1e-3) * np.maximum(bins.edges_us[1:], 1e-3))
     clipped_us = np.clip(centres_us, edges_us[0], np.nextafter(edges_us[-1], 0))
@@ -320,15 +320,16 @@ def fraction_in_bins(histogram: DurationHistogram, edges_us: NDArray[np.float64]
 
 
 def exceedance(histogram: DurationHistogram) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return durations (µs), and for each the fraction of durations above it, for a step plot."""
+    """Return durations (µs) and, for each, the fraction of durations above it, for a step plot."""
     bins = histogram.bins()
     fraction_above = 1 - np.cumsum(bins.counts) / max(histogram.count, 1)
     return bins.edges_us, np.maximum(np.concatenate([[1.0], fraction_above]), 0.0)
 
 
 def plot(all_results: Sequence[RateResults], path: Path) -> None:
-    """Draw one row of panels for each rate; raises ImportError if matplotlib is missing, ValueError for an unknown
-    format.
+    """Draw one row of panels for each rate.
+
+    Raises ImportError if matplotlib is missing, and ValueError for an unknown format.
     """
     figure, grid = new_figure(len(all_results), 2, 3.6 * len(all_results), width_in=12.0)
     for (left_axes, right_axes), results in zip(grid, all_results, strict=True):

@@ -1,7 +1,7 @@
 """The measured rig, a plain ``onrig run``, and a viewer of its live page.
 
-Step records are read from the rig's shared memory as they are written. The viewer receives the page's stream like a
-browser and discards it.
+Step records are read from the rig's shared memory as they are written. The viewer receives the page's stream as a
+browser would, and discards it.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ _START_TIMEOUT_S: Final = 60.0
 _END_TIMEOUT_S: Final = 60.0
 _POLL_S: Final = 0.02
 _READ_INTERVAL_S: Final = 0.05
-"""Interval between reads: 100 records at 2 kHz, with a ring of eight thousand."""
+"""Interval between reads, which is 100 records at 2 kHz; the ring holds eight thousand."""
 
 
 class RigFailed(RuntimeError):
-    """The rig did not start, or ended during the measurement; the message gives the reason."""
+    """Raised if the rig did not start or ended during the measurement; the message gives the reason."""
 
 
 class RunEnded(RigFailed):
-    """The rig ended during the measurement."""
+    """Raised if the rig ended during the measurement."""
 
 
 class MeasuredRig:
-    """A run under measurement, as a context manager that ends it."""
+    """Run under measurement, as a context manager that ends the run."""
 
     def __init__(self, config: str, settings: Sequence[str], flags: Sequence[str], folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ class MeasuredRig:
             segment.close()
 
     def wait_for_first_tick(self) -> None:
-        """Wait for the first ticks; raises RigFailed."""
+        """Wait for the first tick. Raises RigFailed."""
         deadline_s = time.monotonic() + _START_TIMEOUT_S
         running: Running | None = None
         while running is None:
@@ -118,7 +118,7 @@ class MeasuredRig:
         return self._output.read_text(errors="replace")
 
     def _exit_reason(self) -> str:
-        """Reason for the end of the run, from its summary; empty if unknown."""
+        """Return why the run ended, according to its summary; empty if unknown."""
         return str(read_fields(self.folder / "summary.json").get("exit_reason") or "")
 
     def _last_output(self) -> str:
@@ -126,7 +126,7 @@ class MeasuredRig:
         return lines[-1] if lines else "no output"
 
     def follow(self, seconds: float, sink: Callable[[NDArray[np.void]], None]) -> int:
-        """Pass all records of the next ``seconds`` to ``sink``; returns the number of lost records.
+        """Pass all records of the next ``seconds`` to ``sink``, and return the number of lost records.
 
         Earlier records are skipped. Raises RunEnded if the run ends.
         """
@@ -159,7 +159,7 @@ def find_page_url(text: str) -> str | None:
 
 
 class Viewer:
-    """Viewer of the page at ``url``, as a context manager; ``n_received_bytes`` is the number of received bytes."""
+    """Viewer of the page at ``url``, as a context manager; ``n_received_bytes`` counts the bytes received."""
 
     def __init__(self, url: str) -> None:
         parts = urllib.parse.urlsplit(url)

@@ -1,4 +1,4 @@
-"""Detector of machine stalls: a process with higher priority than the loop that records its late wake-ups.
+"""Detector of machine stalls: a process with higher priority than the loop that records its own late wake-ups.
 
 ``python -m onrig.tools.bench.loop.sentinel KIND CPU PRIORITY`` runs until its input ends, then prints its records.
 
@@ -33,18 +33,19 @@ from onrig.tools.bench.processes import Companion
 
 Kind = Literal["timer", "line"]
 PERIOD_US: Final[dict[Kind, int]] = {"timer": 3989, "line": 1979}
-"""Period while no phase is set; no multiple of any common loop period, so that wake-ups cover all phases of the loop.
+"""Period of the wake-ups while no phase is set; it is not a multiple of any common loop period, so that wake-ups cover
+all phases of the loop.
 
 A wake-up takes 40 us of the measured CPU: one wake-up per millisecond, at any phase, delayed frames by the same amount
-at p99. Stalls of 4 ms are always observed, stalls of 1 ms by chance.
+at p99. Stalls of 4 ms are always observed, and stalls of 1 ms only by chance.
 """
 _AIM_MESSAGE: Final = struct.Struct("=qq")
-"""Message that sets the wake-up times (ns): one of them, and the period."""
+"""Message that sets the wake-up times (ns): it contains one of them and the period."""
 _MAX_AIMS: Final = 16
-"""Number of messages read at once, and number of wake-ups between reads."""
+"""Number of wake-ups between two reads of messages."""
 SENTINEL_PRIORITY: Final = 90
 MIN_RECORDED_NS: Final = 150_000
-"""Minimum lateness of a wake-up that is recorded with its time."""
+"""Minimum lateness of the wake-ups that are recorded with their times."""
 _MAX_STALLS: Final = 100_000
 _MAX_LATENESS_US: Final = 10_000
 _END_TIMEOUT_S: Final = 10.0
@@ -69,7 +70,7 @@ class SentinelRecords(msgspec.Struct):
         return f"{'wake-ups' if self.kind == 'timer' else 'bytes through a pty'}, CPU {self.cpu}"
 
     def histogram(self) -> DurationHistogram:
-        """Histogram of all wake-ups."""
+        """Return the histogram of all wake-ups."""
         histogram = DurationHistogram()
         counts = np.array(self.counts, np.int64)
         if counts.any():
@@ -87,7 +88,7 @@ class _TimerSpec(ctypes.Structure):
 
 
 def _create_timer() -> int:
-    """Create a timer descriptor; reading it returns the number of elapsed periods. Raises OSError."""
+    """Create a timer and return its descriptor, from which the number of elapsed periods is read. Raises OSError."""
     fd: int = _LIBC.timerfd_create(time.CLOCK_MONOTONIC, os.O_CLOEXEC)
     if fd < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
@@ -101,13 +102,15 @@ def _arm(fd: int, first_ns: int, period_ns: int) -> None:
 
 
 def first_wake_ns(anchor_ns: int, period_ns: int, now_ns: int) -> int:
-    """Return a wake-up time that is a whole number of periods after ``anchor_ns`` and one to two periods ahead, so that
-    it is not missed."""
+    """Return a wake-up time that is a whole number of periods from ``anchor_ns``.
+
+    It is one to two periods ahead, so that it is not missed.
+    """
     return anchor_ns + ((now_ns - anchor_ns) // period_ns + 2) * period_ns
 
 
 def _open_pty() -> tuple[int, int]:
-    """Open a pseudo-terminal in raw mode; returns the descriptors of its two ends."""
+    """Open a pseudo-terminal in raw mode, and return the descriptors of its two ends."""
     controller_fd, terminal_fd = os.openpty()
     tty.setraw(terminal_fd)
     return controller_fd, terminal_fd
@@ -185,11 +188,11 @@ class Sentinels:
                 pipe.flush()
 
     def clear_aim(self, cpu: int | None) -> None:
-        """Return the sentinel on ``cpu`` to wake-ups that are independent of the loop."""
+        """Make the wake-ups of the sentinel on ``cpu`` independent of the loop again."""
         self.aim(cpu, time.monotonic_ns(), 1000 * PERIOD_US["timer"])
 
     def records(self) -> list[SentinelRecords]:
-        """Stop the sentinels and collect their records; a sentinel that could not run has none."""
+        """Stop the sentinels and collect their records; a sentinel that could not run is omitted."""
         records = []
         for companion in self._companions:
             with contextlib.suppress(subprocess.TimeoutExpired, msgspec.DecodeError, ValueError):

@@ -15,7 +15,7 @@ from onrig.sim.twin.pacing import TraceReader
 from onrig.tools.bench.loop.sentinel import MIN_RECORDED_NS, SentinelRecords
 
 NEAR_TICKS: Final = 10
-"""Number of ticks before and after a policy swap that may be affected by it."""
+"""Number of ticks before and after a policy swap that the swap may affect."""
 DEVICE_CLOCK_ERROR: Final = "sampling interval error, device clock"
 HOST_CLOCK_ERROR: Final = "arrival interval error, host clock"
 SENT_LATE: Final = "frame sent late"
@@ -138,9 +138,9 @@ def is_complete_tick(records: NDArray[np.void]) -> NDArray[np.bool_]:
 
 
 def interval_errors(records: NDArray[np.void], indices: NDArray[np.intp], clock: str, period: int) -> NDArray[np.int64]:
-    """Absolute deviation of each interval between records from a whole number of periods, according to ``clock``.
+    """Return how far each interval between records is from a whole number of periods, according to ``clock``.
 
-    ``indices``: records that have a predecessor. ``period`` and the result are in the unit of the clock.
+    ``indices`` selects records that have a predecessor. ``period`` and the result are in the clock's unit.
     """
     frames = records["frame"].astype(np.int64)
     times = records[clock].astype(np.int64)
@@ -158,7 +158,7 @@ def is_in_same_episode(records: NDArray[np.void]) -> NDArray[np.bool_]:
 
 
 def is_policy_swap(records: NDArray[np.void]) -> NDArray[np.bool_]:
-    """Return which records are the first one of a new policy within an episode."""
+    """Return which records are the first of a new policy within an episode."""
     is_changed = np.zeros(len(records), np.bool_)
     policy = records["policy_id"]
     is_changed[1:] = policy[1:] != policy[:-1]
@@ -190,7 +190,7 @@ class SendTimes(NamedTuple):
     """Number of frames whose exact times are unknown."""
 
     def select(self, start: int, end: int) -> SendTimes:
-        """Select the frames from ``start`` to before ``end``."""
+        """Select the frames from ``start`` up to, but excluding, ``end``."""
         return SendTimes(self.due_ns[start:end], self.sent_ns[start:end])
 
     def append(self, other: SendTimes) -> SendTimes:
@@ -213,7 +213,7 @@ def send_times(records: NDArray[np.void], trace: TraceReader | None) -> SendTime
 
 
 def count_pauses(records: NDArray[np.void], due_ns: Array, period_ns: int) -> int:
-    """Number of pauses of the device's clock between consecutive records."""
+    """Count the pauses of the device's clock between consecutive records."""
     offset_ns = due_ns - 1000 * records["t_device_us"].astype(np.int64)
     return int(np.count_nonzero(np.diff(offset_ns) > _PAUSE_FRACTION * period_ns))
 
@@ -229,7 +229,7 @@ class ExplainedMiss(NamedTuple):
     stall_ms: float
     """Longest stall at that time; 0 if none was observed."""
     line_ms: float = 0.0
-    """Longest delay of a byte through a pseudo-terminal at that time; 0 if it was short."""
+    """Longest delay of a byte through a pseudo-terminal at that time; 0 if no delay was long enough to cost a tick."""
 
     @property
     def caused_by_machine(self) -> bool:
@@ -238,7 +238,7 @@ class ExplainedMiss(NamedTuple):
 
     @property
     def caused_by_line(self) -> bool:
-        """Whether the machine ran, but the kernel delivered bytes late."""
+        """Whether the kernel delivered bytes late although the machine did not stall."""
         return self.line_ms > 0 and not self.caused_by_machine
 
     @property
@@ -262,7 +262,10 @@ class Stalls:
         self._period_ns = period_ns
 
     def explain(self, miss: MissedTicks) -> ExplainedMiss:
-        """Attribute a miss to stalls between one period before the first missed frame and the answered frame."""
+        """Attribute a miss to the longest stalls around it.
+
+        The stalls considered overlap the time from one period before the first missed frame to the answered frame.
+        """
         longest_ms = []
         for due_ns, wake_ns in (self._spans[kind].T for kind in ("timer", "line")):
             is_overlapping = (wake_ns >= miss.due_ns - self._period_ns) & (due_ns <= miss.received_ns)
@@ -270,7 +273,7 @@ class Stalls:
         return ExplainedMiss(miss, *longest_ms)
 
     def chance_fraction(self, measured_s: float) -> float:
-        """Upper bound on the probability that a miss coincides with a stall by chance."""
+        """Return an upper bound on the probability that a miss coincides with a stall by chance."""
         spans = np.concatenate(list(self._spans.values()))
         window_ns = (spans[:, 1] - spans[:, 0]) + 2 * self._period_ns
         return min(1.0, float(window_ns.sum()) / (measured_s * 1e9)) if measured_s > 0 else 0.0

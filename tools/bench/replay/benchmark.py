@@ -92,7 +92,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Session:
-    """Measurements of all libraries; a library that fails is skipped, with the reason."""
+    """Measurements of all libraries; a library that fails is skipped, and the reason is recorded."""
 
     def __init__(self, plan: Plan, packages: Sequence[str], progress: Progress) -> None:
         self._plan: Final = plan
@@ -109,7 +109,7 @@ class Session:
     def run(self) -> None:
         """Measure everything."""
         for package in self._packages:
-            # In a new process, since earlier allocations would leave holes to fill.
+            # Sizes are measured in a new process, where no earlier allocations have left free memory to be reused.
             with ExitStack() as stack:
                 for worker in self._process_group.start([package], stack):
                     self._measure_sizes(worker)
@@ -179,7 +179,7 @@ class Session:
         self.spans.extend(ns for t in stall_timings for ns in t.spans)
 
     def _time_round(self, worker: Worker, case: Case, *, with_stalls: bool = False) -> list[Timings]:
-        """Time one round; returns an empty list if nothing was timed."""
+        """Time one round; the list is empty if nothing was timed."""
         kind, plan = case.kind(worker.subject), self._plan
         if kind is None:
             return []
@@ -194,13 +194,13 @@ def _memory_kinds(group: Iterable[Case], package: str) -> list[str]:
 
 _VERB: Final = "bench replay"
 _MIN_CAPACITY: Final = 512
-"""Minimum capacity, since samples contain up to 256 transitions."""
+"""Minimum capacity, because samples contain up to 256 transitions."""
 FULL: Final = Plan(SHAPES, (10_000, 100_000, 1_000_000), 6, 20_000, 80, 200_000, 1_000_000)
 QUICK: Final = Plan(SHAPES, (10_000,), 4, 20_000, 40, 100_000, 100_000)
 
 
 def benchmark(capacities: Sequence[int], json: Path | None, *, quick: bool) -> int:
-    """Measure, print tables and checks; returns the exit code."""
+    """Measure, print the tables and the checks, and return the exit code."""
     plan = QUICK if quick else FULL
     if capacities:
         if min(capacities) < _MIN_CAPACITY:
@@ -226,7 +226,7 @@ def benchmark(capacities: Sequence[int], json: Path | None, *, quick: bool) -> i
 
 
 def build_report(session: Session, versions: dict[str, str]) -> Report:
-    """Build rows and checks from a session."""
+    """Build the report's rows and checks from a session."""
     machine, floor_us = describe_subjects(versions, session.spans, session.unavailable_reasons)
     rows = []
     for key, f in session.figures.items():
@@ -268,9 +268,10 @@ FailedDraws = Collection[tuple[str, str]]
 
 
 def times_table(figures: Figures, shape: Shape, capacity: int, peers: Sequence[str], failed_draws: FailedDraws) -> str:
-    """Table of times for one shape and capacity: Onrig's percentiles, and the medians of the peers relative to Onrig's.
+    """Return the table of times for one shape and capacity.
 
-    A "!" marks a library whose draws failed the test.
+    It contains Onrig's percentiles, and the peers' medians with their ratios to Onrig's. A "!" marks a library whose
+    draws failed the test.
     """
     head = [f"{shape}, {capacity:_}: us", "onrig p50", "p99", "p99.9", "max", *peers]
     rows = [head]
@@ -303,7 +304,7 @@ def _peer_cell(
 
 
 def memory_table(sizes: MemorySizes, shapes: Iterable[Shape], packages: Sequence[str]) -> str:
-    """Table of bytes per transition: growth of each process, and Onrig's arrays."""
+    """Return the table of bytes per transition: the growth of each process, and the size of Onrig's arrays."""
     rows = [["bytes per transition", "raw", "arrays", *packages]]
     for shape in shapes:
         for memory in MEMORIES:

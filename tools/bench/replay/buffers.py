@@ -20,7 +20,7 @@ BATCH_SIZE: Final = 16
 """Mini-batch size of de Bruin et al. 2018."""
 INSERTS_PER_CYCLE: Final = 200
 UPDATES_PER_CYCLE: Final = 100
-"""Duty cycle of de Bruin et al. 2018: an episode of 200 steps, then 100 batch updates (8 replays each)."""
+"""Duty cycle of de Bruin et al. 2018: an episode of 200 steps, then 100 batch updates, or 8 replays per step."""
 
 
 class Transitions(NamedTuple):
@@ -95,7 +95,7 @@ BETA: Final = 0.4
 
 
 class Columns(NamedTuple):
-    """A sample as one array per field."""
+    """Sample with one array per field."""
 
     observation: Floats
     action: Floats
@@ -129,7 +129,7 @@ class Buffer(ABC):
 
     @abstractmethod
     def insert(self, i: int) -> object:
-        """Insert prepared transition ``i``; returns ``SKIPPED`` if it was not kept."""
+        """Insert prepared transition ``i``; return ``SKIPPED`` if it was not kept."""
 
     @abstractmethod
     def sample(self, size: int) -> object:
@@ -155,10 +155,10 @@ class Buffer(ABC):
             self.learn(j)
 
     def begin_round(self) -> None:  # noqa: B027 most memories have no such state
-        """Restore the state in which inserts are kept with the initial probability."""
+        """Restore the state in which inserts are kept with the same probability as in the first round."""
 
     def array_bytes(self) -> int | None:
-        """Bytes of the memory's arrays; None if only the growth of the process can be measured."""
+        """Return the size of the memory's arrays in bytes, or None if only the process's growth can be measured."""
         return None
 
 

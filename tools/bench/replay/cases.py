@@ -13,14 +13,14 @@ class Operation(enum.Enum):
 
     INSERT = "insert"
     INSERT_DRAWABLE = "insert drawable"
-    """Insertion, including the notification of the sampler, after which the transition can be drawn."""
+    """Insertion including the sampler's notification, after which the transition can be drawn."""
     SAMPLE = "sample"
     UPDATE = "update"
     CYCLE = "cycle"
 
 
 class Case(msgspec.Struct, frozen=True):
-    """One measurement, for each library that supports it."""
+    """Measurement that is made for each library that supports it."""
 
     name: str
     operation: Operation
@@ -33,7 +33,7 @@ class Case(msgspec.Struct, frozen=True):
     after_update: bool = False
     """Whether an untimed update precedes each call."""
     compared_with: str | None = None
-    """Case whose peers' times are shown if this case has no peer."""
+    """Case from which the peers' times are shown if this case has no peer."""
 
     def kind(self, package: str) -> str | None:
         """Return the memory that ``package`` uses."""
@@ -83,7 +83,7 @@ CASES: Final = tuple(case for group in GROUPS for case in group)
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """A memory whose sampling is tested or whose size is measured."""
+    """Memory whose sampling is tested or whose size is measured."""
 
     onrig: str
     peer: str | None
@@ -136,5 +136,5 @@ SHAPES: Final = (Shape(2, 1), Shape(17, 6))
 
 
 def case_title(name: str, shape: Shape, capacity: int) -> str:
-    """Name of a case in the report."""
+    """Return the name of a case in the report."""
     return f"{name}, {shape}, {capacity}"

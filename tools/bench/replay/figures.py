@@ -21,7 +21,7 @@ class FigureKey(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """p99.99 of calls and of spans of clock reads between them (µs)."""
+    """p99.99 of the calls and of the spans of clock reads between them (µs)."""
 
     calls: float
     spans: float
@@ -33,9 +33,9 @@ class Figure(NamedTuple):
     calls: Quantiles
     """Percentiles of the calls of all rounds."""
     wall_tail: Tail | None
-    """Wall-clock tails of the quietest round, to exclude other load; None if no spans were timed."""
+    """Lowest wall-clock tails of any round, to exclude other load; None if no spans were timed."""
     cpu_tail: Tail | None
-    """Processor-time tails, over all rounds."""
+    """Processor-time tails over all rounds; None if no spans were timed."""
 
 
 class MemorySize(NamedTuple):
@@ -52,7 +52,7 @@ MemorySizes = dict[FigureKey, MemorySize]
 
 
 def summarize_rounds(rounds: Sequence[Timings], stall_rounds: Sequence[Timings]) -> Figure:
-    """Summarize the rounds of a case; raises ValueError if none has a call."""
+    """Summarise the rounds of a case. Raises ValueError if no round contains a call."""
     calls = quantiles_us(_concatenate(t.calls for t in rounds))
     if not stall_rounds:
         return Figure(calls, None, None)
@@ -95,13 +95,13 @@ _CYCLE_CASES: Final = (
     ("cycle TDE(1.0)[PER]", "cycle FIFO[PropPER+IS]"),
     ("cycle Expl(1.0)[PER]", "cycle FIFO[PropPER+IS]"),
 )
-"""Onrig's cases, each with the peers' equivalent."""
+"""Onrig's cases, each with the peers' equivalent case."""
 _OVERHEAD_BYTES: Final = 512 * 1024
-"""Allowed growth of the process beyond the arrays, for the overhead of the allocator."""
+"""Allowed growth of the process beyond the arrays, to cover the allocator's overhead."""
 
 
 def verdict_checks(verdicts: Iterable[tuple[str, Verdict]]) -> list[Check]:
-    """Return one check for each library and kind: deviation of the chi-square statistic in sigmas."""
+    """Return one check per library and kind, of the deviation of the chi-square statistic in sigmas."""
     checks = []
     for package, v in verdicts:
         name = f"test of draws: {package} {v.kind}, deviation of chi-square in sigmas, at most"
@@ -110,7 +110,7 @@ def verdict_checks(verdicts: Iterable[tuple[str, Verdict]]) -> list[Check]:
 
 
 def speed_checks(figures: Figures, shape: Shape) -> list[Check]:
-    """Return the bounds on time for one shape."""
+    """Return the checks on times for one shape."""
 
     def median_us(case: str, capacity: int, package: str = "onrig") -> float | None:
         figure = figures.get(FigureKey(case, shape, capacity, package))
@@ -155,11 +155,11 @@ def _tail_checks(figures: Figures, shape: Shape) -> list[Check]:
 
 
 _META_BYTES = 16
-"""Exploration, episode, step and meta word of a transition."""
+"""Size of a transition's exploration, episode, step and meta word."""
 
 
 def memory_checks(sizes: MemorySizes) -> list[Check]:
-    """Return the bounds on bytes per transition."""
+    """Return the checks on the number of bytes per transition."""
     checks = []
     for key, size in sizes.items():
         if key.package != "onrig" or key.case != "memory FIFO[Uniform]":

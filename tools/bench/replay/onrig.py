@@ -1,6 +1,6 @@
-"""Onrig's memory, assembled as on the rig and in its learner: keeper, storage, sampler, gathering of rows.
+"""Onrig's memory, assembled as on the rig and in its learner: keeper, storage, sampler and gathering of rows.
 
-Sampling includes all steps of a learner: drawing slots, gathering rows and separating terminations.
+Sampling includes all of a learner's steps: drawing slots, gathering rows and separating terminations.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Onrig(Buffer):
         )
         self._capacity = capacity
         self._batches = {size: Batch(self._storage.layout, size) for size in (16, 64, 256)}
-        # Bound once, like local names in the rig's loops.
+        # These are bound once, as the rig's loops bind them to local names.
         self._place, self._on_write, self._store = self._keeper.place, self._keeper.on_write, self._storage.insert
         self._draw, self._gather = self._sampler.draw, self._storage.gather
         # Errors go to the rig's keeper if it uses them, else to the learner's sampler.
@@ -185,13 +185,15 @@ def _export_rows(layout: Layout, slots: NDArray[np.int64], n_written: int, t: Tr
 
 
 def _segment_probabilities(td: Floats) -> NDArray[np.float64]:
-    """Return 1 / (BATCH_SIZE * ranks in the segment) for each slot (de Bruin et al. 2018, §3.3.1), independently of the
-    sampler's code."""
+    """Return 1 / (BATCH_SIZE * number of ranks in the segment) for each slot (de Bruin et al. 2018, §3.3.1).
+
+    The computation does not use the sampler's code.
+    """
     n = len(td)
     rank = np.empty(n, np.int64)
     rank[np.argsort(-td, kind="stable")] = np.arange(1, n + 1)
     cumulative = np.cumsum(np.arange(1, n + 1, dtype=np.float64) ** -_RANK_ALPHA)
-    # A rank belongs to the segment that contains the cumulative probability before it.
+    # A rank belongs to the segment that contains the cumulative probability of the ranks before it.
     segment = np.minimum(
         (np.concatenate(([0.0], cumulative[:-1])) / cumulative[-1] * BATCH_SIZE).astype(np.int64), BATCH_SIZE - 1
     )

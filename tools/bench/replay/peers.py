@@ -31,7 +31,7 @@ class _Peer(Buffer):
     """Base of the other libraries' memories; ``_apply_errors`` assigns errors to slots."""
 
     _EPSILON = 0.0
-    """Constant that the library adds to a priority."""
+    """Constant that the library adds to priorities."""
 
     def __init__(self, kind: str, capacity: int) -> None:
         self._is_prioritised = kind == "PER"
@@ -64,7 +64,10 @@ class _Peer(Buffer):
 
 
 class _Cpprb(_Peer):
-    """``add`` with keyword arguments; samples are dictionaries of arrays. The library seeds itself."""
+    """Memory of cpprb, filled by ``add`` with keyword arguments; samples are dictionaries of arrays.
+
+    The library seeds itself.
+    """
 
     _EPSILON = 1e-4
 
@@ -110,9 +113,10 @@ class _Cpprb(_Peer):
 
 
 class _StableBaselines3(_Peer):
-    """``ReplayBuffer`` of one environment, which draws with numpy's global generator; it has no prioritised memory.
+    """``ReplayBuffer`` for one environment, which draws with numpy's global generator.
 
-    Time limits are distinguished from terminations, as by default and in Onrig.
+    The library has no prioritised memory. Time limits are distinguished from terminations, which is the library's
+    default and what Onrig does.
     """
 
     def __init__(self, kind: str, n_obs: int, n_act: int, capacity: int, seed: int) -> None:
@@ -138,7 +142,7 @@ class _StableBaselines3(_Peer):
         return Columns(*(field.numpy() for field in fields))
 
     def _rows(self, t: Transitions) -> list[Any]:
-        """Add the environment axis of a vectorised environment."""
+        """Split transitions into rows with the environment axis of a vectorised environment."""
         fields = (t.observation, t.next_observation, t.action, t.reward, t.terminated)
         no_infos: list[dict[str, bool]] = [{}]
         return [(*(f[i : i + 1] for f in fields), no_infos) for i in range(len(t.reward))]
@@ -155,8 +159,10 @@ class _StableBaselines3(_Peer):
 
 
 class _Tianshou(_Peer):
-    """``add`` of a ``Batch`` as in the library's collector; the prioritised memory draws with numpy's global
-    generator."""
+    """Memory of Tianshou, filled by ``add`` with a ``Batch`` as in the library's collector.
+
+    The prioritised memory draws with numpy's global generator.
+    """
 
     _EPSILON = float(np.finfo(np.float32).eps)
 
@@ -211,7 +217,7 @@ class _Tianshou(_Peer):
 
 
 class _Torchrl(_Peer):
-    """``ReplayBuffer`` over a preallocated storage, with ``add`` of a ``TensorDict``.
+    """``ReplayBuffer`` over a preallocated storage, filled by ``add`` with a ``TensorDict``.
 
     ``TensorDictReplayBuffer`` is more convenient but takes up to twice as long.
     """
@@ -304,7 +310,7 @@ PEERS: Final[dict[str, BufferFactory]] = {
 
 
 def load_factory(package: str) -> BufferFactory:
-    """Return the factory of the memories of ``package``; raises ``Unavailable`` if it cannot be imported."""
+    """Return the factory of ``package``'s memories. Raises ``Unavailable`` if the package cannot be imported."""
     build = PEERS[package]
     try:
         importlib.import_module(package.replace("-", "_"))

@@ -1,7 +1,7 @@
 """Test, size and timing of one library's memories, in a separate process.
 
-A chi-square test first compares the draws with the documented distribution. A library that fails it is still timed, but
-marked.
+A chi-square test first compares the draws with the documented distribution. A library that fails the test is still
+timed, but its times are marked.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from onrig.tools.bench.timing import Call, Timings, disable_collector, measure, 
 from onrig.tools.workers import Channel
 
 TESTED_CAPACITY: Final = 1000
-"""Capacity of tested memories; not a power of two, because some sum trees are wrong only in that case."""
+"""Capacity of the tested memories. It is not a power of two, because some sum trees are wrong only for such sizes."""
 N_OBS: Final = 2
 N_ACT: Final = 1
 BOUND_SIGMAS: Final = 5.0
@@ -50,15 +50,16 @@ class Verdict(msgspec.Struct, frozen=True):
 
     @property
     def passed(self) -> bool:
-        """Whether the draws follow the distribution and the columns match; a fit that is too good also fails."""
+        """Whether the draws follow the distribution and the columns match; too good a fit also fails."""
         return self.columns_match and abs(self.sigmas) <= BOUND_SIGMAS
 
 
 def chi_square_deviation(counts: NDArray[np.int64], probabilities: NDArray[np.float64]) -> float:
-    """Return the deviation in sigmas of Pearson's statistic of ``counts`` under ``probabilities`` (same length, sum 1).
+    """Return by how many sigmas Pearson's statistic for ``counts`` deviates from its expectation.
 
-    Cells are pooled, rarest first, until each expects 10 draws. Stratified draws fit slightly better than independent
-    ones, by at most strata / sqrt(2 cells) sigmas. Raises ValueError if there are too few draws.
+    ``probabilities`` has the same length and sums to 1. Cells are pooled, rarest first, until each has at least 10
+    expected draws. Stratified draws fit slightly better than independent ones, by at most strata / sqrt(2 cells)
+    sigmas. Raises ValueError if there are too few draws.
     """
     pools: list[tuple[float, float]] = []
     n_counted = n_expected = 0.0
@@ -79,7 +80,7 @@ def chi_square_deviation(counts: NDArray[np.int64], probabilities: NDArray[np.fl
 
 
 def check_draws(kind: str, buffer: Buffer, seed: int, *, capacity: int = TESTED_CAPACITY, draws: int) -> Verdict:
-    """Fill ``buffer`` beyond its capacity one by one, assign an error to each slot, and test the draws."""
+    """Overfill ``buffer`` one transition at a time, assign an error to each slot, and test the draws."""
     n = capacity + capacity // 2
     source = random_transitions(n, N_OBS, N_ACT, seed)
     for start in range(0, n, POOL_SIZE):
@@ -120,7 +121,7 @@ class MeasuredSize(msgspec.Struct, frozen=True):
 
 _STATM: Final = Path("/proc/self/statm")
 _TRIGGER_CAPACITY: Final = 64
-"""Capacity of a small memory, built first to trigger one-time allocations of the library."""
+"""Capacity of a small memory that is built first to trigger the library's one-time allocations."""
 
 
 class Memories:
@@ -136,7 +137,7 @@ class Memories:
         return check_draws(kind, self._build(kind, N_OBS, N_ACT, TESTED_CAPACITY, seed), seed, draws=draws)
 
     def measure_size(self, kind: str, shape: Shape, capacity: int, seed: int) -> MeasuredSize:
-        """Fill a memory and measure the growth of the process."""
+        """Fill a memory and measure by how much the process grows."""
         self._build_full(kind, shape, _TRIGGER_CAPACITY, seed)
         _release_free_memory()
         before_bytes = _resident_bytes()
@@ -156,7 +157,7 @@ class Memories:
         disable_collector()
 
     def time(self, case: Case, kind: str, calls: int, limit_ns: int, with_stalls: bool) -> Timings:
-        """Time calls of one case on the memory of ``kind`` until ``calls`` or ``limit_ns`` are exhausted."""
+        """Time at most ``calls`` calls of one case on the memory of ``kind``, for at most ``limit_ns``."""
         buffer = self._buffers[kind]
         first = self._next_call.get(case.name, 0)
         self._next_call[case.name] = first + calls
@@ -165,7 +166,7 @@ class Memories:
         gc.collect()
         if with_stalls:
             return measure_with_stalls(_operation(case, buffer), indices, limit_ns)
-        # As in the duty cycle: an update may defer work to the next draw.
+        # As in the duty cycle, an update precedes each draw, because it may defer work to the draw.
         untimed_call = buffer.update if case.after_update else None
         return Timings(measure(_operation(case, buffer), indices, limit_ns, untimed_call))
 
@@ -216,7 +217,7 @@ def _release_free_memory() -> None:
 
 
 def load_library(package: str) -> Memories:
-    """Import the library; raises ``Unavailable`` if that fails."""
+    """Import a library and return its memories. Raises ``Unavailable`` if the import fails."""
     if package != "onrig":
         return Memories(load_factory(package))
     from onrig.tools.bench.replay.onrig import build

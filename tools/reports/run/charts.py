@@ -1,4 +1,4 @@
-"""Charts of a run: episodes, policies, and time spent per tick stage."""
+"""Charts of a run: its episodes, its policies, and the time spent in each stage of a tick."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _SMOOTHING_WINDOW: Final = 20
 _MIN_SHOWN, _MAX_SHOWN = -1.5, 2.0
-"""Range of normalised rewards beyond which single episodes do not extend the axis."""
+"""Range of normalised rewards; single episodes outside it do not extend the axis."""
 _CAUSE_COLOURS: Final = {"link": ORANGE, "program": RED, "host": "0.55"}
 VERDICT_STYLES: Final = {
     "policy_admitted": ("admitted", "good", ".", 4.0),
@@ -47,13 +47,13 @@ VERDICT_STYLES: Final = {
     "policy_rolled_back": ("rolled back", "warn", "v", 7.0),
     "policy_probation_failed": ("failed its probation", "violet", "^", 7.0),
 }
-"""Word, page colour, marker and marker size by kind of event."""
+"""Word, page colour, marker and marker size for each kind of event."""
 
 
 def draw_learning_curve(folder: Path, config: RunConfig) -> Path | None:
     """Draw ``learning_curve.png``: performance, exploration and interventions by episode.
 
-    Returns None if matplotlib is not installed or no episode was finished; raises OSError.
+    Returns None if matplotlib is not installed or no episode was finished. Raises OSError.
     """
     episodes = read_episodes(folder)
     m = RunFiles(folder, config, {}, {}, episode_columns(episodes, "train"), episode_columns(episodes, "eval"), (), {})
@@ -83,7 +83,7 @@ def episodes_chart(m: RunFiles) -> Plot | None:
     if not len(m.train["episode"]):
         return None
     rules, causes = count_by_episode(m.events, "rule"), count_by_episode(m.events, "cause", "missed")
-    rules.pop("fallback", None)  # it continues an intervention of another rule
+    rules.pop("fallback", None)  # a fallback continues an intervention that another rule began
     stacked_counts = [
         (rules, RULE_COLOURS, "interventions begun by the shield's rules, per episode"),
         (causes, _CAUSE_COLOURS, "missed ticks by cause, per episode"),
@@ -127,7 +127,7 @@ def _share_episode_axis(panels: Sequence[Axes], m: RunFiles, heights: Sequence[f
 
 
 def smooth(values: Values, window: int = _SMOOTHING_WINDOW) -> Values:
-    """Mean of the last ``window`` values, or of fewer at the start."""
+    """Return the moving average over the last ``window`` values, or over fewer at the start."""
     cumulative = np.cumsum(np.insert(values, 0, 0.0))
     count = np.arange(1, len(values) + 1)
     first = np.maximum(count - window, 0)
@@ -136,7 +136,7 @@ def smooth(values: Values, window: int = _SMOOTHING_WINDOW) -> Values:
 
 
 def _draw_performance(axes: Axes, m: RunFiles) -> None:
-    """Draw the performance; single episodes beyond the axis are drawn at its edge, means always fit."""
+    """Draw the performance. The axis fits all means; single episodes beyond it are drawn at its edge."""
     measure, is_normalized = measure_of(m.config.task), m.config.task.normalization is not None
     set_title(axes, measure.title if is_normalized else f"{measure.title} ({measure.scale})")
     if is_normalized:
@@ -180,7 +180,7 @@ def _draw_exploration(axes: Axes, m: RunFiles) -> None:
 def _draw_stacked_bars(
     axes: Axes, counts_by_label: Mapping[str, Counter[int]], colours: Mapping[str, str], episodes: Values
 ) -> None:
-    """Stack bars by label; in long runs, a bar is the mean of several episodes."""
+    """Draw bars stacked by label; in long runs, each bar is the mean over several episodes."""
     first, last = int(episodes[0]), int(episodes[-1])
     width = max(1, (last - first + 1) // 250)
     edges = np.arange(first, last + width + 1, width)

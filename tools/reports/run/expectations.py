@@ -1,4 +1,4 @@
-"""Scores of a run compared with those expected from the twin, and the plant compared with its identification."""
+"""Comparison of a run's scores with those expected from the twin, and of its plant with the identification."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ def _verdict(score: float, low: float, high: float) -> str:
 
 
 def warn_of_unexpected_scores(m: RunFiles) -> Iterator[str]:
-    """Yield warnings about scores outside the ranges expected from the twin, and a plant that has left its
-    identification."""
+    """Yield warnings about scores outside the ranges expected from the twin, and about a failed sharpening."""
     expected, scores = _pretraining_expectation(m), _evaluation_scores(m)
     if expected is not None and scores and _first_verdict(scores[0], expected) == _BELOW:
         yield f"The first evaluation is {_BELOW} after pretraining: {_REMEDY}."
@@ -43,7 +42,7 @@ def warn_of_unexpected_scores(m: RunFiles) -> Iterator[str]:
 
 
 def pretraining_sheet(m: RunFiles) -> Sheet | None:
-    """Score expected from pretraining, and the first one on the rig; None for a run without pretraining."""
+    """Return the score expected from pretraining and the first score on the rig; None for a run without pretraining."""
     expectation = _pretraining_expectation(m)
     if expectation is None:
         return None
@@ -61,7 +60,7 @@ def pretraining_sheet(m: RunFiles) -> Sheet | None:
 
 
 def identification_sheet(m: RunFiles) -> Sheet | None:
-    """Widths of the plant's parameters at the run's start, and after sharpening; None for a run without it."""
+    """Return the widths of the plant's parameters at the run's start and after sharpening; None without sharpening."""
     fittings = [fitting for fitting in read_fittings(m.folder) if fitting.widths]
     if not fittings:
         return None
@@ -92,7 +91,7 @@ def _first_verdict(score: float, expectation: dict[str, object]) -> str:
 
 
 def advice_sheet(m: RunFiles) -> Sheet | None:
-    """Score expected by `onrig advise`, and the run's; None if the run does not follow advice."""
+    """Return the score expected by `onrig advise` and the run's score; None if the run does not follow advice."""
     advice = advice_from_meta(m.meta)
     if advice is None:
         return None
@@ -116,8 +115,9 @@ def advice_sheet(m: RunFiles) -> Sheet | None:
 
 
 def _final_score(m: RunFiles, advice: Advice) -> float | None:
-    """The run's score by the advice's objective; None before its end, without evaluations, or for a run of another
-    length.
+    """Return the run's score under the advice's objective.
+
+    Returns None before the run's end, without evaluations, or if the run's length differs from the advice's.
     """
     scores = np.array(m.evaluation["normalized"], np.float64)
     if not len(scores) or not m.config.episodes == advice.episodes <= len(m.train["episode"]):

@@ -1,6 +1,6 @@
 """Plot of a post-mortem: signals, commands and frames over the last few seconds, with the fault marked.
 
-Damaged files in the post-mortem's folder are omitted.
+Damaged files in the post-mortem's folder are ignored.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 PLOT_FILE: Final = "picture.png"
 _MAX_FAULT_DELAY_SPANS: Final = 4.0
-"""Maximum delay between the last record and a fault on the time axis, in multiples of the recorded time."""
+"""Maximum delay between the last record and the fault, in multiples of the recorded time; the time axis excludes later
+faults."""
 _STATUS_STYLES: Final = (
     (Status.ARMED, "armed", GREEN),
     (Status.SAFE, "safe output", "0.55"),
@@ -51,7 +52,7 @@ _TEXT_COLUMNS: Final = ("kind", "rule", "miss", "flags")
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """Fields of a line of ``frames.jsonl`` used by the plot."""
+    """Fields of a line of ``frames.jsonl`` that the plot uses."""
 
     t_mono_ns: int
     type: str
@@ -67,7 +68,7 @@ class LastMoments(NamedTuple):
 
     folder: Path
     facts: Mapping[str, object]
-    """``fault.json``; empty if it cannot be read."""
+    """Content of ``fault.json``; empty if it cannot be read."""
     columns: Mapping[str, Values]
     """Numeric columns of the records, each (n,)."""
     text_columns: Mapping[str, Sequence[str]]
@@ -80,24 +81,24 @@ class LastMoments(NamedTuple):
 
     @property
     def is_virtual_time(self) -> bool:
-        """Whether the records have virtual times."""
+        """Whether the records' times are virtual."""
         return bool(self.facts.get("virtual_time"))
 
     def record_times_s(self) -> Values:
-        """Receipt times of the recorded frames (s), or sampling times in virtual time; negative before zero.
+        """Return the receipt times of the recorded frames (s), or their sampling times in virtual time.
 
-        Zero is the time of the fault; in virtual time, or if the time of the fault is unknown, it is that of the last
-        record.
+        Zero is the time of the fault; in virtual time, or if the time of the fault is unknown, it is the time of the
+        last record.
         """
         return (self.columns["t_mono_ns" if self.is_virtual_time else "t_receive_ns"] - self._zero_ns()) / 1e9
 
     def episode_starts(self) -> NDArray[np.bool_]:
-        """Whether each record begins an episode or a reset."""
+        """Return whether each record begins an episode or a reset."""
         flags = self.text_columns.get("flags", [""] * len(next(iter(self.columns.values()), ())))
         return np.array(["first" in words.split("|") for words in flags], np.bool_)
 
     def frame_times_s(self, frames: Sequence[Frame]) -> Values:
-        """Times of frames relative to the same zero (s)."""
+        """Return the times of frames (s), with the same zero as those of the records."""
         if self.is_virtual_time:
             return (np.array([float(f.t_us or 0) for f in frames]) * 1e3 - self._zero_ns()) / 1e9
         return (np.array([float(f.t_mono_ns) for f in frames]) - self._zero_ns()) / 1e9
@@ -113,7 +114,7 @@ class LastMoments(NamedTuple):
 
 
 def read_last_moments(folder: Path) -> LastMoments:
-    """Read a folder in ``post-mortem/``; missing or damaged files raise no error."""
+    """Read a folder in ``post-mortem/``, ignoring missing or damaged files."""
     facts: dict[str, object] = {}
     with contextlib.suppress(OSError, msgspec.DecodeError):
         facts = msgspec.json.decode(read_file(folder / FAULT, MAX_JSON_BYTES), type=dict[str, object])
@@ -148,9 +149,9 @@ def _read_frames(path: Path) -> list[Frame]:
 
 
 def draw_post_mortems(run_folder: Path, config: RunConfig, *, redraw: bool = False) -> list[Path]:
-    """Draw the missing plots of a run's post-mortems (all with ``redraw``); returns the paths of all.
+    """Draw the missing plots of a run's post-mortems, or all of them if ``redraw`` is set, and return all paths.
 
-    Raises OSError if one cannot be written, ImportError if matplotlib is missing.
+    Raises OSError if a plot cannot be written, and ImportError if matplotlib is missing.
     """
     plots = []
     for folder in find_post_mortems(run_folder):
@@ -168,7 +169,7 @@ def draw_last_post_mortem(run_folder: Path, config: RunConfig) -> Path | None:
 
 
 def draw_post_mortem(moments: LastMoments, config: RunConfig, path: Path) -> Path:
-    """Draw one post-mortem; raises OSError, and ImportError if matplotlib is missing."""
+    """Draw one post-mortem. Raises OSError, and ImportError if matplotlib is missing."""
     rig = config.rig
     has_records = len(moments.columns.get("t_mono_ns", ())) > 0 and "t_receive_ns" in moments.columns
     targets = {of: name for name, of in followers(config.task).items()}
@@ -201,7 +202,7 @@ def _headline(moments: LastMoments) -> str:
 
 
 def _split_at_jumps(x: Values, y: Values, span: float, episode_starts: NDArray[np.bool_]) -> tuple[Values, Values]:
-    """Split a curve where it wraps around, and where an episode or a reset begins."""
+    """Split a curve where it wraps around and where an episode or a reset begins."""
     jumps = np.flatnonzero((np.abs(np.diff(y)) > 0.5 * span) | episode_starts[1:]) + 1
     return np.insert(x, jumps, np.nan), np.insert(y, jumps, np.nan)
 
@@ -276,7 +277,7 @@ def _draw_timing(axes: Axes, moments: LastMoments) -> None:
 
 
 def _draw_link(axes: Axes, moments: LastMoments, period_ms: float) -> None:
-    """Draw the gaps between state frames, missing and repeated numbers, and the device's status."""
+    """Draw the gaps between state frames, missing and non-increasing frame numbers, and the device's status."""
     set_title(axes, "gap between state frames (ms)")
     states = [f for f in moments.frames if f.type == "state" and f.frame is not None]
     if not states:
@@ -309,7 +310,7 @@ def _draw_link(axes: Axes, moments: LastMoments, period_ms: float) -> None:
 
 
 def _draw_status_strip(axes: Axes, t: Values, states: Sequence[Frame]) -> None:
-    """Draw a strip at the bottom with the status of the last frame: armed, safe output, fault."""
+    """Draw a strip at the bottom that shows the most recent frame's status: armed, safe output or fault."""
     statuses = [next((w for w in reversed(_STATUS_STYLES) if (f.status or 0) & w[0]), None) for f in states]
     labelled_statuses: set[str] = set()
     for i, status in enumerate(statuses):
@@ -322,10 +323,10 @@ def _draw_status_strip(axes: Axes, t: Values, states: Sequence[Frame]) -> None:
 
 
 def _share_time_axis(column: Sequence[Axes], moments: LastMoments) -> None:
-    """Give all panels a common time axis, with the fault and earlier changes of state."""
+    """Give all panels a common time axis, and mark the fault and earlier changes of state on it."""
     spans = [axes.dataLim.intervalx for axes in column if np.isfinite(axes.dataLim.intervalx).all()]
     low, last_s = min((float(a) for a, _ in spans), default=-1.0), max((float(b) for _, b in spans), default=0.0)
-    # A fault long after the last record would compress the records on the axis.
+    # A fault long after the last record would compress the records on the axis, so its delay is only written.
     is_far = -last_s > _MAX_FAULT_DELAY_SPANS * max(last_s - low, 0.1)
     high = last_s if is_far else max(last_s, 0.0)
     margin = 0.02 * max(high - low, 0.05)
@@ -352,8 +353,10 @@ def _share_time_axis(column: Sequence[Axes], moments: LastMoments) -> None:
 
 
 def _state_changes(moments: LastMoments) -> list[tuple[float, str]]:
-    """Changes of state with their times relative to the fault (s); none in virtual time, since they have wall-clock
-    times."""
+    """Return the changes of state with their times relative to the fault (s).
+
+    In virtual time, the result is empty, since the changes of state have wall-clock times.
+    """
     transitions = moments.facts.get("transitions")
     if moments.is_virtual_time or not isinstance(transitions, list):
         return []

@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float32]
 
 COVERAGE_CELLS: Final = 40
-"""Number of cells along each axis for computing the coverage."""
+"""Number of cells along each axis of the grid used to compute the coverage."""
 _MAX_POINTS: Final = 8000
 _GRID_POINTS: Final = 61
 
 
 class MemorySample(NamedTuple):
-    """Two observations (SI units) of an evenly spaced sample of the memory's experiences."""
+    """Two observations (SI units) of evenly spaced experiences in the memory."""
 
     x: Observation
     y: Observation
     points: Floats
     """(n, 2)"""
     age: NDArray[np.int64]
-    """(n,): number of experiences written since."""
+    """(n,): number of experiences written after each experience."""
     exploration: Floats
     """(n,)"""
     n_stored: int
@@ -58,12 +58,15 @@ class Surface(NamedTuple):
 
 
 def shown_axes(config: RunConfig) -> tuple[int, int] | None:
-    """Indices of the two observations shown, the policy's first two inputs; None if it has only one, or sees images."""
+    """Return the indices of the two observations to show, which are the policy's first two inputs.
+
+    Returns None if the policy has only one input or sees images.
+    """
     return (0, 1) if len(config.signals) >= 2 and not config.cameras else None
 
 
 def read_memory_sample(folder: Path, config: RunConfig) -> MemorySample | str:
-    """Restore the memory from the last checkpoint; returns a reason if there is nothing to show."""
+    """Restore the memory from the last checkpoint and sample it; return a reason if there is nothing to show."""
     axes = shown_axes(config)
     if axes is None:
         return "the policy sees images" if config.cameras else "the policy has a single input"
@@ -88,7 +91,7 @@ def read_memory_sample(folder: Path, config: RunConfig) -> MemorySample | str:
 
 
 def _to_si(normalized: Floats, observation: Observation) -> Floats:
-    """Convert from the memory's normalised units, where [low, high] is [-1, 1]."""
+    """Convert to SI units from the memory's normalised units, in which [low, high] is [-1, 1]."""
     half_range = 0.5 * (observation.high - observation.low)
     return np.asarray(observation.low + half_range * (1.0 + normalized), np.float32)
 
@@ -99,7 +102,10 @@ def _covered_fraction(points: Floats, x: Observation, y: Observation) -> float:
 
 
 def read_surface(folder: Path, config: RunConfig, active: int | None) -> Surface | None:
-    """Evaluate the run's last policy over the range of the shown observations; None if there is no policy."""
+    """Evaluate the active policy, or the last one if it is missing, over the ranges of the shown observations.
+
+    Returns None if there are no such observations or no usable policy.
+    """
     axes, policy_id = shown_axes(config), None
     with contextlib.suppress(OSError):
         ids = sorted(int(p.stem) for p in (folder / "policies").glob("*.onnx") if p.stem.isdecimal())
@@ -120,7 +126,7 @@ def read_surface(folder: Path, config: RunConfig, active: int | None) -> Surface
 
 
 def _fixed_value(config: RunConfig, observation: Observation) -> float:
-    """Value of an observation that is not shown: its target, or the middle of its range."""
+    """Return the value for an observation that is not shown: its target, or the middle of its range."""
     return config.task.reward.target.get(observation.name, 0.5 * (observation.low + observation.high))
 
 
@@ -134,7 +140,7 @@ def coverage_chart(config: RunConfig, sample: MemorySample, surface: Surface | N
     ):
         if has_one_action and surface is not None:
             _draw_surface(axes, config, surface, 0)
-        order = np.argsort(values)[:: -1 if axes is left else 1]  # rare values are drawn last, on top
+        order = np.argsort(values)[:: -1 if axes is left else 1]  # draws rare values last, on top
         points = sample.points[order]
         scatter = axes.scatter(
             points[:, 0],
@@ -168,7 +174,7 @@ def coverage_chart(config: RunConfig, sample: MemorySample, surface: Surface | N
 
 
 def surfaces_chart(config: RunConfig, surface: Surface) -> Plot:
-    """Draw only the policy, with one panel for each actuator."""
+    """Draw only the policy, with one panel for each of the first four actuators."""
     n = min(surface.action.shape[0], 4)
     figure, [panels] = new_figure(1, n, 3.0 if n > 1 else 3.6, sharey="row")
     for i, axes in enumerate(panels):

@@ -1,4 +1,4 @@
-"""``onrig report`` of a run's folder: plots of its post-mortems, and the page."""
+"""``onrig report`` for a run's folder: plots of its post-mortems, and the report page."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _MAX_BADGE_CHARS: Final = 40
 
 
 def report_run(folder: Path, config: RunConfig, out: Path | None = None, damage: Sequence[str] = ()) -> Path:
-    """Write the page of a finished or active run, with a warning for each line of ``damage``; returns its path.
+    """Write the page of a finished or active run, with a warning for each line of ``damage``, and return its path.
 
     Raises OSError.
     """
@@ -127,7 +127,7 @@ def _build_page(m: RunFiles, charts: list[Plot], notes: list[str]) -> Page:
 
 
 def _outcome(facts: RunFacts) -> str:
-    """Outcome of the run in two or three words; the reason is among the warnings."""
+    """Return the run's outcome in a few words; the reason is among the warnings."""
     if not facts.ended:
         return "unfinished"
     if len(facts.ended) < _MAX_BADGE_CHARS:

@@ -21,7 +21,7 @@ from onrig.tools.run_description import describe_bounds, describe_promise
 from onrig.tools.run_facts import N_AVERAGED_EPISODES, RunFacts, facts_from_files
 
 _MAX_ROWS: Final = 120
-"""Maximum number of rows in the table of events; those in the middle are omitted."""
+"""Maximum number of rows in the table of events; excess rows are omitted from the middle."""
 _FIRST_ROWS: Final = 40
 _UNLISTED_KINDS: Final = frozenset(
     {"tick", "transition", "policy_admitted", "policy_warning", "policy_probation_passed", "learner_attached"}
@@ -32,7 +32,7 @@ _MAX_MISSED_SHARE: Final = 1e-3
 
 
 def tiles(m: RunFiles, facts: RunFacts) -> list[Tile]:
-    """Headline figures."""
+    """Return the headline figures."""
     title, words = facts.measure.title, facts.words()
     headline_tiles = []
     score_label = f"{title}, last {min(N_AVERAGED_EPISODES, len(m.train['episode']))} episodes"
@@ -67,7 +67,7 @@ def tiles(m: RunFiles, facts: RunFacts) -> list[Tile]:
 
 
 def _fault_events(m: RunFiles) -> list[Event]:
-    """Events that latch a fault: a transition of the loop, or an event of the supervisor."""
+    """Return the events that latch a fault: transitions of the loop, and fault events of the supervisor."""
     return [e for e in m.events if e.fields.get("fault") and _is_new_fault(e)]
 
 
@@ -78,7 +78,7 @@ def _is_new_fault(event: Event) -> bool:
 
 
 def warnings(m: RunFiles, facts: RunFacts, notes: Sequence[str]) -> list[str]:
-    """Warnings shown above the figures."""
+    """Return the warnings shown above the figures."""
     lines = []
     if not m.summary:
         lines.append("No summary: the run is still running, or was killed before it wrote one.")
@@ -98,7 +98,7 @@ def warnings(m: RunFiles, facts: RunFacts, notes: Sequence[str]) -> list[str]:
 
 
 def events_sheet(m: RunFiles) -> Sheet | None:
-    """Events not covered by the figures; equal consecutive ones share a row with their count."""
+    """Return the events not covered by the figures; equal consecutive events share a row that shows their count."""
     start = m.events[0].t_unix_s if m.events else 0.0
     rows: list[tuple[str, str, str, str]] = []
     for event in m.events:
@@ -134,7 +134,10 @@ def _event_text(event: Event) -> str:
 
 
 def policies_sheet(m: RunFiles) -> Sheet | None:
-    """Policies that were refused, rolled back or failed, each with the reason; None if there are none."""
+    """Return the policies that were refused, were rolled back or failed their probation, each with the reason.
+
+    Returns None if there are none.
+    """
     rejected = m.events_of_kind(*(kind for kind in VERDICT_STYLES if kind != "policy_admitted"))
     if not rejected:
         return None
@@ -152,7 +155,7 @@ def policies_sheet(m: RunFiles) -> Sheet | None:
 
 
 def counts_sheet(m: RunFiles) -> Sheet | None:
-    """Numbers of interventions by rule and of missed ticks by cause."""
+    """Return the numbers of interventions by rule and of missed ticks by cause; None if there are none."""
     rules, causes = count_by_episode(m.events, "rule"), count_by_episode(m.events, "cause", "missed")
     rules.pop("fallback", None)
     rows = [("intervention", rule, str(sum(n.values())), str(len(n))) for rule, n in sorted(rules.items())]
@@ -162,7 +165,7 @@ def counts_sheet(m: RunFiles) -> Sheet | None:
 
 
 def environment_facts(m: RunFiles) -> list[tuple[str, str]]:
-    """Versions, machine and time of the run, and the guarantees of its shield."""
+    """Return the run's start, versions and machine, and the guarantees of its shield, as names and values."""
     versions = m.meta.get("versions")
     versions_text = ", ".join(f"{k} {v}" for k, v in versions.items()) if isinstance(versions, dict) else "?"
     revision = str(m.meta.get("git_revision") or "unknown")
@@ -184,7 +187,7 @@ def environment_facts(m: RunFiles) -> list[tuple[str, str]]:
 
 
 def how_to_reproduce(m: RunFiles) -> Iterator[str]:
-    """Commands that reproduce and inspect the run."""
+    """Yield the commands that reproduce and inspect the run, with comments."""
     folder = m.folder.resolve()
     command = m.meta.get("command")
     if isinstance(command, list) and command:

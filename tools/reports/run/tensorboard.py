@@ -1,6 +1,6 @@
-"""A run's curves as TensorBoard event files; steps are training episodes.
+"""A run's curves as TensorBoard event files, with training episodes as steps.
 
-They can be written repeatedly, even during the run: each call replaces the run's earlier files.
+The files can be written repeatedly, even during the run: each call replaces the run's earlier files.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Scalar(NamedTuple):
 
 
 def write_curves(folder: Path, config: RunConfig, out: Path) -> int:
-    """Write ``out/NAME-OF-RUN/events.out.tfevents...``; returns the number of values.
+    """Write ``out/NAME-OF-RUN/events.out.tfevents...`` and return the number of values.
 
-    Raises ImportError if tensorboardX is missing, OSError if the file cannot be written.
+    Raises ImportError if tensorboardX is missing, and OSError if the file cannot be written.
     """
     from tensorboardX import SummaryWriter  # type: ignore[import-untyped, unused-ignore]
 
@@ -54,7 +54,7 @@ def write_curves(folder: Path, config: RunConfig, out: Path) -> int:
 
 
 def scalars(m: RunFiles) -> Iterator[Scalar]:
-    """Yield every value of every curve, curve by curve, except for NaN."""
+    """Yield every value of every curve, curve by curve, omitting NaN."""
     start_s = _run_start_s(m)
     for kind, columns in (("train", m.train), ("eval", m.evaluation)):
         for name in ("return", "mean_reward", "normalized", "exploration", "interventions", "missed_ticks"):
@@ -76,7 +76,11 @@ def _curve_scalars(tag: str, columns: Columns, values: Values, m: RunFiles, star
 
 
 def _episode_end_s(columns: Columns, episode: int, m: RunFiles, start_s: float) -> float:
-    """Unix time of the end of an episode; in virtual time, relative to the start."""
+    """Return the Unix time of an episode's end.
+
+    This is the run's start plus the time since the first training episode or, in lockstep, plus the virtual time. For
+    an unknown episode, it is the run's start.
+    """
     times = columns["t_mono_ns"]
     indices = np.flatnonzero(columns["episode"] == episode)
     if not len(indices) or not len(m.train["t_mono_ns"]):
@@ -86,7 +90,7 @@ def _episode_end_s(columns: Columns, episode: int, m: RunFiles, start_s: float) 
 
 
 def _update_scalars(m: RunFiles, start_s: float) -> Iterator[Scalar]:
-    """Yield the training step of each episode's policy, according to the policy's contract."""
+    """Yield the training step of each episode's policy, as stated in the policy's contract."""
     steps: dict[int, int | None] = {}
     for episode, policy in zip(m.train["episode"].tolist(), m.train["policy_id"].tolist(), strict=True):
         number = int(policy)
@@ -107,7 +111,7 @@ def _training_step(path: Path) -> int | None:
 
 
 def _run_start_s(m: RunFiles) -> float:
-    """Unix time of the start of the run."""
+    """Return the Unix time of the run's start; 0 if it is unknown."""
     if m.events:
         return m.events[0].t_unix_s
     try:
