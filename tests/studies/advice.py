@@ -53,10 +53,10 @@ class Rig(NamedTuple):
     settings: tuple[str, ...] = ()
 
 
-_PENDULUM: Final = ("pendulum-vracer", "pendulum-td3", "pendulum-ddpg-refer")
+_PENDULUM: Final = ("pendulum-droq", "pendulum-vracer", "pendulum-td3", "pendulum-ddpg-refer")
 RIGS: Final = {
-    "pendulum": Rig("pendulum", 100, _PENDULUM),
-    "hidden": Rig("pendulum-hidden", 100, (*_PENDULUM, "pendulum-hidden-vracer")),
+    "pendulum": Rig("pendulum", 60, _PENDULUM),
+    "hidden": Rig("pendulum-hidden", 60, _PENDULUM),
     "cartpole": Rig(
         "docs/examples/cartpole/run.yaml",
         40,
