@@ -118,7 +118,7 @@ def _example_fields(type_: inspect.StructType, value: Data, depth: int) -> Itera
 def _example_number(type_: inspect.IntType | inspect.FloatType, value: Data) -> float:
     """Return the valid number nearest to ``value``, or a typical one if ``value`` is not a number."""
     bounds, is_whole = Bounds.from_type(type_), isinstance(type_, inspect.IntType)
-    given = _leading_number(value)
+    given = _number_in(value)
     if given is not None:
         number = round(given) if is_whole else given
         return bounds.nearest(number) if bounds.is_too_low(number) or bounds.is_too_high(number) else number
@@ -127,7 +127,7 @@ def _example_number(type_: inspect.IntType | inspect.FloatType, value: Data) -> 
     return next(valid_examples, bounds.nearest(examples[0]))
 
 
-def _leading_number(value: Data) -> float | None:
+def _number_in(value: Data) -> float | None:
     """Return a number, or the number that a text consists of; None for any other value."""
     if isinstance(value, bool) or value is None:
         return None

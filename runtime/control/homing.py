@@ -70,9 +70,7 @@ class Homing:
             if pause is not None:
                 n_exhausted_resets += 1
                 if n_exhausted_resets == _MAX_EXHAUSTED_RESETS:
-                    detail = (
-                        f"{_MAX_EXHAUSTED_RESETS} consecutive resets exhausted a budget: {pause.cause}; {pause.hint}"
-                    )
+                    detail = f"{_MAX_EXHAUSTED_RESETS} resets exhausted a budget: {pause.cause}; {pause.hint}"
                     self._arming.handle(Event.TRIP, FaultName.RESET_FAILED, detail)
                     raise Halted(FaultName.RESET_FAILED, detail)
             elif has_arrived:

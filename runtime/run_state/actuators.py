@@ -74,8 +74,8 @@ class Actuators(NamedTuple):
             return code, SAFE_TEXT
         if self.is_unused:
             return code, UNUSED_TEXT
-        is_confirmed = code in (ExitCode.OK, ExitCode.INTERRUPTED)
-        return ExitCode.HARDWARE if is_confirmed else code, self.unconfirmed_message(now_ns, now_unix_s)
+        ended_without_failure = code in (ExitCode.OK, ExitCode.INTERRUPTED)
+        return ExitCode.HARDWARE if ended_without_failure else code, self.unconfirmed_message(now_ns, now_unix_s)
 
 
 def _clock(unix_s: float) -> str:

@@ -21,7 +21,7 @@ from onrig.sim.twin.faults import FaultPlan
 
 DRAWN_BOOT_ID: Final = 1
 """Placeholder for a boot id that is drawn at start; a fixed number, because the digest of a resolved configuration,
-which names its policies, must not depend on the draw."""
+which identifies the run, must not depend on the draw."""
 ZERO_PREFIX: Final = "zero_"
 """Name prefix of a sensor's zero among parameters: its reading at state 0."""
 NOISE_PREFIX: Final = "noise_"

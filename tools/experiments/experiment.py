@@ -87,8 +87,8 @@ def experiment(
             pass
 
     plan = _plan(str(spec), None if out is None else Path(out), manner, resume=resume, costs=False)
-    with _lock(plan, resume=resume) as recorded_executor:
-        return _run(plan, recorded_executor, ProgressDisplay)
+    with _lock(plan, resume=resume):
+        return _run(plan, ProgressDisplay)
 
 
 class _Plan(NamedTuple):
@@ -203,7 +203,7 @@ def _run_interruptibly(plan: _Plan, recorded_executor: Executor | None) -> Trial
         warn_missing_library("experiment")
     previous_handler = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        return _run(plan, recorded_executor, new_display)
+        return _run(plan, new_display)
     except StreamLost as error:
         raise Failure(f"stopped because {error}; {plan.resume_advice}", ExitCode.PREFLIGHT) from None
     except KeyboardInterrupt:
@@ -212,10 +212,8 @@ def _run_interruptibly(plan: _Plan, recorded_executor: Executor | None) -> Trial
         signal.signal(signal.SIGTERM, previous_handler)
 
 
-def _run(plan: _Plan, recorded_executor: Executor | None, create_display: Callable[[], Display]) -> Trials:
-    """Run the missing trials in a locked folder. ``recorded_executor`` is the executor of the existing trials, if
-    known.
-    """
+def _run(plan: _Plan, create_display: Callable[[], Display]) -> Trials:
+    """Run the missing trials in a locked folder."""
     folder, cells, options = plan.folder, plan.selected_cells, plan.options
     missing_trials = missing_units(folder, cells, plan.seeds)
     total = len(cells) * len(plan.seeds)

@@ -564,7 +564,7 @@ def test_a_run_ends_if_resets_alone_repeatedly_spend_a_budget(tmp_path: Path, mo
     bench = Bench(tmp_path, monkeypatch, hourly_budget, "task.reset.hold_s=1.0", lockstep=False, reset=False)
     bench.wait_virtually(monkeypatch)
     with pytest.raises(
-        Halted, match=r"3 consecutive resets exhausted a budget: .* used at exploration.budgets.hour.driven_s"
+        Halted, match=r"3 resets exhausted a budget: .* used at exploration.budgets.hour.driven_s"
     ):
         bench.loop.run()
     pause_transitions = ["episode:resetting", "pause:paused", "resume:ready"]
