@@ -26,8 +26,8 @@ class Role(enum.IntEnum):
 _START_CHILD: Final = 2
 _TARGETS_CHILD: Final = 3
 _PLANT_CHILD: Final = 4
-"""Numbers of a reset seed's children; the children with lower numbers drive the noise of the twin's sensors and
-actuators."""
+"""Indices of the seeds spawned from a reset seed; those with lower indices determine the noise of the twin's sensors
+and actuators."""
 
 
 def stream(seed: int, role: Role, episode: int = 0, *within: int) -> np.random.Generator:

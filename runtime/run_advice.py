@@ -40,7 +40,7 @@ _MIN_SPREAD: Final = 0.01
 _MAX_MODEL_DEVIATION: Final = 0.3
 """Relative deviation of a coil's model that a reset tolerates."""
 _MIN_DELAY_PERIODS: Final = 0.5
-"""Delay, in periods, from which on policies need the command in force as an input."""
+"""Delay, in periods, at or above which policies need the command in force as an input."""
 
 
 def probable_mistakes(config: RunConfig) -> Iterator[Finding]:

@@ -84,8 +84,8 @@ class Device(WithRegistered, msgspec.Struct, frozen=True, forbid_unknown_fields=
     """Whether to accept a driver whose motor controller has no watchdog, because a person watches the rig, with a hand
     on the e-stop, for as long as it runs."""
     cameras: dict[str, AnyCameraDevice] | msgspec.UnsetType = msgspec.UNSET
-    """Cameras of the rig that the task uses, by name, each read by a process of the run (docs/cameras.md); a twin
-    renders its images itself."""
+    """The rig's cameras that the task uses, by name.  During a run each is read by a process of its own
+    (docs/cameras.md); a twin renders its images itself."""
 
     @property
     def line(self) -> Line | None:

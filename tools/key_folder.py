@@ -14,7 +14,7 @@ from onrig.runtime.link.keys import (
     RIG_FOLDER,
     RIG_PUBLIC_FILE,
     SECRET_FILE,
-    KeyFault,
+    KeyFileError,
     KeyPair,
     check_folder,
     generate_key_pair,
@@ -36,7 +36,7 @@ def make_keys(folder: Path, name: str = LEARNER_FOLDER) -> int:
         )
     try:
         rig, learner = _make_learner_keys(folder, name) if folder.exists() else _make_first_keys(folder, name)
-    except KeyFault as error:
+    except KeyFileError as error:
         return complain("keys", str(error), ExitCode.PREFLIGHT)
     except FileExistsError as error:
         existing_path = error.filename2 or error.filename

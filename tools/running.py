@@ -203,7 +203,7 @@ def _identification(name: str, overrides: Sequence[str], config: RunConfig) -> d
 
 def _start_problem(config: RunConfig, folder: Path, option: str) -> tuple[str, ExitCode] | None:
     """Check folder, keys and log before the start. Return a message and an exit code, or None if nothing is wrong."""
-    from onrig.runtime.link.keys import KeyFault, load_rig_keys
+    from onrig.runtime.link.keys import KeyFileError, load_rig_keys
 
     if option == "--run-dir" and (problem := folder_problem("run-dir", folder)):
         return problem, ExitCode.CONFIGURATION
@@ -217,7 +217,7 @@ def _start_problem(config: RunConfig, folder: Path, option: str) -> tuple[str, E
     try:
         if config.link.listen is not None and config.link.keys is not None:
             load_rig_keys(Path(config.link.keys).expanduser())
-    except KeyFault as fault:
+    except KeyFileError as fault:
         return f"link.keys: {fault}", ExitCode.PREFLIGHT
     if config.log.mcap is True and find_spec("mcap") is None:
         return "log.mcap: mcap is not installed; pip install 'onrig[log]', or set log.mcap=auto", ExitCode.PREFLIGHT

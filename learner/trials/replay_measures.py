@@ -49,8 +49,8 @@ def scores_by_origin(
     """Return the mean scores (S, ``ORIGINS``, ``READINGS``) of batches drawn uniformly from each origin, after
     ``steps`` training steps.
 
-    Scores are NaN if not even one batch of an origin is stored.  The origin ``present`` is the last ``BATCHES`` *
-    ``batch`` experiences.
+    Scores are NaN for an origin of which less than one batch is stored.  The origin ``present`` is the last
+    ``BATCHES`` * ``batch`` experiences.
     """
     learning_steps = steps - random_steps
     spans = (0, random_steps), (random_steps, random_steps + learning_steps // 2), (steps - BATCHES * batch, steps)

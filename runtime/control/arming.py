@@ -134,7 +134,7 @@ class Arming:
         self.handle(Event.STOP_NOW if is_moving or self._requests.stop >= IMMEDIATE_STOP else Event.STOP)
 
     def make_safe(self) -> None:
-        """Disarm in any state, then wait for a state frame that confirms safe outputs, which only the device can know.
+        """Disarm in any state, then wait for a state frame in which the device confirms that its outputs are safe.
 
         If the link is down, the end of the device's lease has the same effect as disarming.
         """

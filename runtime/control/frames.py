@@ -70,7 +70,7 @@ _MIN_LINK_SILENCE_NS: Final = 1_000_000_000
 """Time without a frame after which a link counts as lost, or ten periods if they are longer."""
 _LOCKSTEP_LINK_SILENCE_NS: Final = 10_000_000_000
 _POLL_INTERVAL_NS: Final = 50_000_000
-_OVERDUE_PERIODS: Final = 1.5
+_OVERDUE_AFTER_PERIODS: Final = 1.5
 """Periods without a frame before a hello is requested; if the device has restarted, that was at most three periods
 ago."""
 _MIN_OVERDUE_NS: Final = 1_500_000
@@ -141,7 +141,7 @@ def _timeouts(config: RunConfig, *, time_scale: float) -> _Timeouts:
         return _Timeouts(
             _POLL_INTERVAL_NS, _LOCKSTEP_LINK_SILENCE_NS, _POLL_INTERVAL_NS, has_rehearsals=False, requests_hello=False
         )
-    overdue_ns = max(round(_OVERDUE_PERIODS * period_ns), _MIN_OVERDUE_NS)
+    overdue_ns = max(round(_OVERDUE_AFTER_PERIODS * period_ns), _MIN_OVERDUE_NS)
     silence_ns = max(_MIN_LINK_SILENCE_NS, 10 * period_ns)
     return _Timeouts(
         min(_POLL_INTERVAL_NS, overdue_ns),

@@ -37,7 +37,7 @@ _NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 _FIELD_PATTERN: Final = re.compile(r'^\s*(public-key|secret-key)\s*=\s*"([^"\n]{40})"\s*$', re.MULTILINE)
 
 
-class KeyFault(Exception):
+class KeyFileError(Exception):
     """Missing, damaged or exposed keys; the message is one line and includes the remedy."""
 
 
@@ -80,7 +80,7 @@ def is_valid_name(name: str) -> bool:
 
 
 def load_rig_keys(folder: Path) -> RigKeys:
-    """Read a rig's keys from its folder, or from the parent folder of keys; raises KeyFault."""
+    """Read a rig's keys from its folder, or from the parent folder of keys; raises KeyFileError."""
     folder = _resolve_folder(folder, RIG_FOLDER)
     pair = _read_pair(folder / SECRET_FILE)
     learners_folder = folder / LEARNERS_FOLDER
@@ -89,22 +89,24 @@ def load_rig_keys(folder: Path) -> RigKeys:
     for path in sorted(learners_folder.glob("*.key"))[: _MAX_LEARNER_KEYS + 1]:
         names_by_key[z85.decode(_read_public_key(path))] = path.stem
     if not names_by_key:
-        raise KeyFault(
+        raise KeyFileError(
             f"{learners_folder}: contains no learner's key; put a NAME.key there (onrig keys DIR --learner NAME)"
         )
     if len(names_by_key) > _MAX_LEARNER_KEYS:
-        raise KeyFault(f"{learners_folder}: more than {_MAX_LEARNER_KEYS} keys")
+        raise KeyFileError(f"{learners_folder}: more than {_MAX_LEARNER_KEYS} keys")
     if z85.decode(pair.public) in names_by_key:
-        raise KeyFault(f"{folder / SECRET_FILE}: also the key of a learner; the keys of rig and learner were swapped")
+        raise KeyFileError(
+            f"{folder / SECRET_FILE}: also the key of a learner; the keys of rig and learner were swapped"
+        )
     return RigKeys(pair, names_by_key)
 
 
 def load_learner_keys(folder: Path) -> LearnerKeys:
-    """Read a learner's keys from its folder, or from ``learner`` in the parent folder of keys; raises KeyFault."""
+    """Read a learner's keys from its folder, or from ``learner`` in the parent folder of keys; raises KeyFileError."""
     folder = _resolve_folder(folder, LEARNER_FOLDER)
     keys = LearnerKeys(_read_pair(folder / SECRET_FILE), _read_public_key(folder / RIG_PUBLIC_FILE))
     if keys.pair.public == keys.rig:
-        raise KeyFault(f"{folder / SECRET_FILE}: also the key of the rig; the keys of rig and learner were swapped")
+        raise KeyFileError(f"{folder / SECRET_FILE}: also the key of the rig; the keys of rig and learner were swapped")
     return keys
 
 
@@ -128,7 +130,7 @@ def generate_key_pair() -> KeyPair:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise KeyFault unless a folder exists, belongs to this user and is inaccessible to others."""
+    """Raise KeyFileError unless a folder exists, belongs to this user and is inaccessible to others."""
     _check_folder(folder)
 
 
@@ -143,7 +145,7 @@ def _resolve_folder(folder: Path, name: str) -> Path:
 def _check_folder(folder: Path) -> None:
     status = _stat(folder)
     if not stat.S_ISDIR(status.st_mode):
-        raise KeyFault(f"{folder}: not a folder of keys; make one with `onrig keys DIR`")
+        raise KeyFileError(f"{folder}: not a folder of keys; make one with `onrig keys DIR`")
     _check_private(folder, status, 0o700)
 
 
@@ -151,39 +153,39 @@ def _read_pair(path: Path) -> KeyPair:
     fields = _read_fields(path)
     secret = fields.get("secret-key")
     if secret is None:
-        raise KeyFault(f"{path}: contains no secret key; copy the file again, or make new keys (onrig keys)")
+        raise KeyFileError(f"{path}: contains no secret key; copy the file again, or make new keys (onrig keys)")
     public = fields.get("public-key")
     try:
         derived_public_key = zmq.curve_public(secret)
     except (ValueError, zmq.ZMQError):
-        raise KeyFault(f"{path}: the secret key is damaged; copy the file again") from None
+        raise KeyFileError(f"{path}: the secret key is damaged; copy the file again") from None
     if public != derived_public_key:
-        raise KeyFault(f"{path}: the two keys do not match; copy the file again")
+        raise KeyFileError(f"{path}: the two keys do not match; copy the file again")
     return KeyPair(derived_public_key, secret)
 
 
 def _read_public_key(path: Path) -> bytes:
     public = _read_fields(path).get("public-key")
     if public is None:
-        raise KeyFault(f"{path}: contains no public key; copy the file again")
+        raise KeyFileError(f"{path}: contains no public key; copy the file again")
     try:
         z85.decode(public)
     except (ValueError, KeyError, IndexError, struct.error):
-        raise KeyFault(f"{path}: the public key is damaged; copy the file again") from None
+        raise KeyFileError(f"{path}: the public key is damaged; copy the file again") from None
     return public
 
 
 def _read_fields(path: Path) -> dict[str, bytes]:
     status = _stat(path)
     if not stat.S_ISREG(status.st_mode):
-        raise KeyFault(f"{path}: not a key file; make one with `onrig keys DIR`")
+        raise KeyFileError(f"{path}: not a key file; make one with `onrig keys DIR`")
     _check_private(path, status, 0o600)
     try:
         text = read_file(path, _MAX_KEY_FILE_BYTES)
     except OSError as error:
-        raise KeyFault(f"{path}: {error.strerror}; copy the file again") from None
+        raise KeyFileError(f"{path}: {error.strerror}; copy the file again") from None
     if not text.isascii():
-        raise KeyFault(f"{path}: not a key file; copy it again")
+        raise KeyFileError(f"{path}: not a key file; copy it again")
     return {name: value.encode() for name, value in _FIELD_PATTERN.findall(text.decode("ascii"))}
 
 
@@ -191,14 +193,14 @@ def _stat(path: Path) -> os.stat_result:
     try:
         return path.lstat() if path.name.endswith(".key") else path.stat()
     except OSError as error:
-        raise KeyFault(f"{path}: {error.strerror}; make keys with `onrig keys DIR` and copy them here") from None
+        raise KeyFileError(f"{path}: {error.strerror}; make keys with `onrig keys DIR` and copy them here") from None
 
 
 def _check_private(path: Path, status: os.stat_result, mode: int) -> None:
     if status.st_uid != os.geteuid():
-        raise KeyFault(f"{path}: belongs to another user (uid {status.st_uid}); chown it to uid {os.geteuid()}")
+        raise KeyFileError(f"{path}: belongs to another user (uid {status.st_uid}); chown it to uid {os.geteuid()}")
     if status.st_mode & 0o077:
         actual_mode = stat.S_IMODE(status.st_mode)
-        raise KeyFault(
+        raise KeyFileError(
             f"{path}: open to other users (mode {actual_mode:04o}); chmod {mode:o} it, and renew the keys if in doubt"
         )

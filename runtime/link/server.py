@@ -296,8 +296,10 @@ class CannotListen(Exception):
 
 
 def listen(local: str, link: Link) -> LinkServer:
-    """Listen at ``local`` (ipc) and as configured in ``link``; raises KeyFault for unusable keys, and CannotListen if
-    an endpoint cannot be opened, for example because its address is in use.
+    """Listen at ``local`` (ipc) and as configured in ``link``.
+
+    Raises KeyFileError for unusable keys, and CannotListen if an endpoint cannot be opened, for example because its
+    address is in use.
     """
     try:
         return LinkServer(local, _tcp_access(link))

@@ -21,7 +21,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from onrig.runtime.control.realtime import PARENT_VARIABLE, die_with_parent, leave_cpu
 from onrig.runtime.exit_codes import ExitCode
-from onrig.runtime.link.keys import KeyFault
+from onrig.runtime.link.keys import KeyFileError
 from onrig.runtime.link.server import CannotListen
 from onrig.runtime.log.sink import LogMissing
 from onrig.runtime.memory.transitions import Resynthesiser
@@ -77,7 +77,7 @@ def main(
         process = ReplayProcess(config, run_folder, shm, resynthesiser, check, resumes="--resume" in arguments[2:])
     except (CheckpointError, FolderBusy, TermFailed) as error:
         return _report_refusal(str(error), ExitCode.CONFIGURATION)
-    except (LogMissing, KeyFault) as error:
+    except (LogMissing, KeyFileError) as error:
         return _report_refusal(str(error), ExitCode.PREFLIGHT)
     except CannotListen as error:
         return _report_refusal(str(error), ExitCode.HARDWARE)

@@ -20,8 +20,8 @@ Controller = Callable[[Sequence[float]], tuple[float, ...]]
 
 
 class Damp(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="damp", tag_field="kind"):
-    """Proportional brake: the actuator is at its safe value at rest, and at the opposing end of its range from a
-    velocity of ``full_at`` on."""
+    """Proportional brake: the actuator is at its safe value at rest, and reaches the opposite end of its range
+    at a velocity of ``full_at``."""
 
     actuator: str
     """Name of the actuator that brakes."""

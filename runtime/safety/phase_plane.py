@@ -16,8 +16,8 @@ full, and a braking voltage is reduced by the largest dead band.  Four curves ar
   moment.
 * ``safe`` (S): ``fallback`` carried back under the worst command for any time up to ``delay_s``.  This covers late and
   lost commands, and the lease of a device whose host has died.  It also makes the scan of ``fallback`` valid in
-  discrete time: the command in force answers a sample that is at most ``delay_s`` old, and a motion that reaches the
-  curve ``fallback`` was above S at that sample.  S is above ``full_at``, so the answer was full braking.
+  discrete time: the command in force was chosen for a sample that is at most ``delay_s`` old, and a motion that reaches
+  the curve ``fallback`` was already above S at that sample.  S is above ``full_at``, so the command is full braking.
 * ``passing``: S carried back under a given command for one period, then under the worst command for the time by which
   a command may be late.  It bounds the states in which this command may be sent.
 

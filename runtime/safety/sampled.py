@@ -46,8 +46,8 @@ class SampledBox(
     """Plant, by its ``kind``, as in ``device.twin.plant``; default: the twin's plant.  Required for a device on a
     port."""
     range: dict[str, Interval] = {}
-    """Range of the table by observation; default: its envelope, a full turn for an angle that wraps, otherwise the
-    range that drawn plants reach from the observation's range."""
+    """Range of the table for each observation.  The default is the observation's envelope or, for an angle that wraps,
+    a full turn; for the others it is the range that drawn plants reach from the observation's range."""
     nodes: dict[str, Nodes] = {}
     """Number of nodes in the table for each observation or actuator."""
     horizon_s: Positive = 3.0

@@ -73,7 +73,7 @@ class Latest:
         self._version[0] = version
 
     def read(self) -> Value | None:
-        """Copy the newest value in one attempt; return None before the first, or if it was overwritten meanwhile."""
+        """Try once to copy the newest value; return None if there is none yet or it was overwritten during the copy."""
         version = self._version[0]
         value = self._read_version(version)
         return value if self._version[0] == version else None

@@ -34,7 +34,7 @@ SHIELD_CONFIDENCE: Final = 0.999
 _MIN_SPREAD: Final = 0.05
 """Minimum spread: a plant changes with temperature and wear."""
 _MIN_SPREAD_SEPARATE: Final = 0.01
-"""Minimum spread of the parameters that are not lumped, which are geometric."""
+"""Minimum spread of the geometric parameters, the ones that are not lumped."""
 _CLOSE_CORRELATION: Final = 0.95
 _VAGUE_FACTOR: Final = 0.5
 IMPERFECTIONS: Final = ("dry_friction", "dead_band", "delay_s")

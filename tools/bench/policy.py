@@ -187,7 +187,7 @@ def _build_peers(network: Layers) -> dict[str, PolicyFunction]:
 
 
 def measure_policies(policies: Sequence[MeasuredPolicy], plan: Plan, config: RunConfig) -> Report:
-    """Measure all policies in turn, and check Onrig's times against admission's latency limit at the rig's rate."""
+    """Time all policies in turn, and check Onrig's times against the limit that admission sets at the rig's rate."""
     cache_filler = np.ones(_CACHE_FILLER_BYTES // 8)
     subjects = []
     for policy in policies:

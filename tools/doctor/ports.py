@@ -98,11 +98,11 @@ def examine_keys(machine: Machine, needs: Needs) -> Iterator[Check]:
         finding = "loopback without keys: any user of this machine may connect, unencrypted"
         yield report_warning("keys", finding, "onrig keys K, then link: {keys: K/rig}")
         return
-    from onrig.runtime.link.keys import KeyFault, load_rig_keys, pair_fingerprint
+    from onrig.runtime.link.keys import KeyFileError, load_rig_keys, pair_fingerprint
 
     try:
         keys = load_rig_keys(needs.keys)
-    except KeyFault as fault:
+    except KeyFileError as fault:
         finding, _, remedy = str(fault).rpartition("; ")
         yield report_failure("keys", finding or remedy, remedy if finding else "onrig keys DIR")
         return

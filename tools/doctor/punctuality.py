@@ -42,7 +42,7 @@ class Latency(NamedTuple):
     max: float
 
 
-class LoopFacts(NamedTuple):
+class LoopResults(NamedTuple):
     """Results of the measurement."""
 
     measurement: Measurement | None
@@ -59,7 +59,7 @@ def tick_count(seconds: float, rate_hz: float) -> int:
     return min(high, max(low, round(seconds * rate_hz)))
 
 
-def read_loop(machine: Machine, needs: Needs, seconds: float, on_progress: OnProgress) -> LoopFacts:
+def read_loop(machine: Machine, needs: Needs, seconds: float, on_progress: OnProgress) -> LoopResults:
     """Measure a loop and run cyclictest at the same time, if it is installed and the loop has a real-time priority."""
     settings = RealTime(needs.priority, needs.cpu, needs.lock_memory)
     ticks = tick_count(seconds, needs.rate_hz)
@@ -86,15 +86,15 @@ def read_loop(machine: Machine, needs: Needs, seconds: float, on_progress: OnPro
             except subprocess.TimeoutExpired:
                 remaining_s = deadline_s - time.monotonic()
                 if remaining_s <= 0:
-                    return LoopFacts(
+                    return LoopResults(
                         None, f"the loop did not end within {seconds + _START_TIMEOUT_S:.0f} s", None, preempt_rt
                     )
                 on_progress(max(0.0, remaining_s - _START_TIMEOUT_S))
         latency = None if cyclictest_process is None else _read_latency(cyclictest_process)
         if loop_process.returncode:
             lines = err.decode(errors="replace").strip().splitlines()
-            return LoopFacts(None, lines[-1] if lines else f"code {loop_process.returncode}", latency, preempt_rt)
-        return LoopFacts(msgspec.json.decode(out, type=Measurement), "", latency, preempt_rt)
+            return LoopResults(None, lines[-1] if lines else f"code {loop_process.returncode}", latency, preempt_rt)
+        return LoopResults(msgspec.json.decode(out, type=Measurement), "", latency, preempt_rt)
     finally:
         for process in (loop_process, cyclictest_process):
             if process is not None:
@@ -117,7 +117,7 @@ def _read_latency(process: subprocess.Popen[str]) -> Latency | None:
     return Latency(*(percentiles_us[name] or 0.0 for name in Latency._fields))
 
 
-def check_loop(facts: LoopFacts, needs: Needs) -> Check:
+def check_loop(facts: LoopResults, needs: Needs) -> Check:
     """Check the latencies.
 
     A stock kernel guarantees nothing, so its verdict is WARN at worst. With PREEMPT_RT and SCHED_FIFO, missed ticks of

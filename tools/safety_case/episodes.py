@@ -107,7 +107,7 @@ class Lane:
         """Number of periods since the host's last reply."""
         self.is_alive, self.lease_expired = True, False
         tick.begin(1, Kind.TRAIN, [])
-        self.answer_to = begin_episode(
+        self.respond = begin_episode(
             tick, policy_action_source(tick, cast(PolicySession, Adversary(law)), 1), has_ended=never_ends
         )
 
@@ -250,7 +250,7 @@ def decide(lane: Lane, frame: int, t_us: int, sensors: tuple[int, ...], tally: T
     state = m.State(
         frame, t_us, Status.ARMED, 0, 1, frame - 1, 0, sensors, lane.previous_command, lane.previous_command
     )
-    answer = lane.answer_to(state)
+    answer = lane.respond(state)
     step, lane.command = answer.step, answer.command
     lane.is_alive = not lane.death.occurs(frame, step.margin)
     tally.ticks += 1

@@ -101,7 +101,7 @@ def _run_episode(
     session.arm()
     session.reset(device.boot_id)
     tick.begin(1, Kind.TRAIN, [])
-    answer_to = begin_episode(tick, policy_action_source(tick, policy, 1), has_ended=never_ends)
+    respond = begin_episode(tick, policy_action_source(tick, policy, 1), has_ended=never_ends)
     period_ns, max_speed, is_alive, n_replies = config.period_us * 1000, 0.0, True, 0
     wire_us = box.late_us - round(1e6 * plant_delay_s_of(box))
     late_ns = rng.randint(0, min(wire_us, config.period_us - 1)) * 1000
@@ -116,7 +116,7 @@ def _run_episode(
             if not remaining_frames and not shows_safe(state, tick.safe_counts):
                 raise RuntimeError(f"the device did not reach its safe output after the host died: {state}")
             continue
-        step = (answer := answer_to(state)).step
+        step = (answer := respond(state)).step
         clock.advance(late_ns)
         session.send_command(state.frame, answer.command)
         n_replies += 1

@@ -234,7 +234,7 @@ def _check_keys(keys: str, user: str) -> None:
 
     Raises NotInstallable if it will not.
     """
-    from onrig.runtime.link.keys import KeyFault, load_rig_keys
+    from onrig.runtime.link.keys import KeyFileError, load_rig_keys
 
     account, effective_uid = pwd.getpwnam(user), os.geteuid()
     path = Path(account.pw_dir, keys[2:]) if keys.startswith("~/") else Path(keys).expanduser()
@@ -242,7 +242,7 @@ def _check_keys(keys: str, user: str) -> None:
         if account.pw_uid != effective_uid:
             os.seteuid(account.pw_uid)
         load_rig_keys(path)
-    except (KeyFault, PermissionError) as fault:
+    except (KeyFileError, PermissionError) as fault:
         raise NotInstallable(f"link.keys: {fault}", ExitCode.PREFLIGHT) from None
     finally:
         os.seteuid(effective_uid)

@@ -38,7 +38,7 @@ def main(options: Options) -> int:
     from onrig.runtime.config.problem import ConfigError
     from onrig.runtime.exit_codes import ExitCode
     from onrig.runtime.link.client import PATIENCE_S
-    from onrig.runtime.link.keys import KeyFault, load_learner_keys
+    from onrig.runtime.link.keys import KeyFileError, load_learner_keys
     from onrig.runtime.run_state.report import use_plain_output
     from onrig.tools.load import load_for_learner, print_problems
     from onrig.tools.terminal import complain, warn_missing_library
@@ -52,7 +52,7 @@ def main(options: Options) -> int:
         return complain("learn", f"--connect: {problem}")
     try:
         keys = None if options.keys is None else load_learner_keys(options.keys)
-    except KeyFault as error:
+    except KeyFileError as error:
         return complain("learn", f"--keys: {error}", ExitCode.PREFLIGHT)
     if options.state is not None:
         try:

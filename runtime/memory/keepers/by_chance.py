@@ -15,8 +15,9 @@ from onrig.runtime.memory.order.uniforms import UNIFORMS_BYTES, Uniforms
 class Reservoir(Keeper):
     """Resv: keeps every experience offered so far with equal probability (de Bruin et al. 2018, §7.1.1).
 
-    Vitter's algorithm R (ACM TOMS 11(1), 1985): the i-th offer is accepted with probability C/i, in a uniform slot.
-    One draw decides both: floor(U i) < C has probability C/i and is then uniform over the slots.
+    Vitter's algorithm R (ACM TOMS 11(1), 1985): the i-th offer is accepted with probability C/i, and
+    stored in a slot drawn uniformly.  One draw decides both: floor(U i) < C has probability C/i and is then uniform
+    over the slots.
     """
 
     name = "Resv"

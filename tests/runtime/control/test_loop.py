@@ -563,9 +563,7 @@ def test_a_run_ends_if_resets_alone_repeatedly_spend_a_budget(tmp_path: Path, mo
     hourly_budget = "exploration={process: none, budgets: {hour: {driven_s: 0.9}}}"
     bench = Bench(tmp_path, monkeypatch, hourly_budget, "task.reset.hold_s=1.0", lockstep=False, reset=False)
     bench.wait_virtually(monkeypatch)
-    with pytest.raises(
-        Halted, match=r"3 resets exhausted a budget: .* used at exploration.budgets.hour.driven_s"
-    ):
+    with pytest.raises(Halted, match=r"3 resets exhausted a budget: .* used at exploration.budgets.hour.driven_s"):
         bench.loop.run()
     pause_transitions = ["episode:resetting", "pause:paused", "resume:ready"]
     assert bench.transitions == ["connected:ready", *pause_transitions * 2, "episode:resetting", "trip:fault"]

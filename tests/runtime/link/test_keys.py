@@ -8,7 +8,7 @@ import pytest
 from zmq.utils import z85
 
 from onrig.runtime.link.keys import (
-    KeyFault,
+    KeyFileError,
     fingerprint,
     generate_key_pair,
     is_valid_name,
@@ -48,25 +48,25 @@ def test_a_fingerprint_is_short_and_made_from_the_public_key() -> None:
 def test_keys_accessible_to_others_are_refused_with_the_remedy(folder: Path, name: str, mode: int) -> None:
     path = folder / "rig" / name
     path.chmod(path.stat().st_mode | mode)
-    with pytest.raises(KeyFault, match=r"open to other users \(mode 0.*\); chmod [67]00") as fault:
+    with pytest.raises(KeyFileError, match=r"open to other users \(mode 0.*\); chmod [67]00") as fault:
         load_rig_keys(folder)
     assert str(path) in str(fault.value)
 
 
 def test_the_parent_folders_are_checked_too(folder: Path) -> None:
     (folder / "learner").chmod(0o755)
-    with pytest.raises(KeyFault, match="chmod 700"):
+    with pytest.raises(KeyFileError, match="chmod 700"):
         load_learner_keys(folder)
     (folder / "learner").chmod(0o700)
     folder.chmod(0o750)
-    with pytest.raises(KeyFault, match="chmod 700"):
+    with pytest.raises(KeyFileError, match="chmod 700"):
         load_learner_keys(folder)
 
 
 def test_keys_of_another_user_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own_uid = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: own_uid + 1)
-    with pytest.raises(KeyFault, match=f"belongs to another user \\(uid {own_uid}\\)"):
+    with pytest.raises(KeyFileError, match=f"belongs to another user \\(uid {own_uid}\\)"):
         load_learner_keys(folder)
 
 
@@ -100,7 +100,7 @@ def test_damaged_keys_are_refused_in_one_line(folder: Path, damage: str) -> None
     path = folder / "rig" / "secret.key"
     damage_file, message = DAMAGED_KEYS[damage]
     damage_file(path)
-    with pytest.raises(KeyFault, match=message) as fault:
+    with pytest.raises(KeyFileError, match=message) as fault:
         load_rig_keys(folder)
     assert "\n" not in str(fault.value)
     assert str(path) in str(fault.value)
@@ -110,13 +110,13 @@ def test_a_link_to_keys_elsewhere_is_refused(folder: Path) -> None:
     path = folder / "rig" / "secret.key"
     path.rename(folder / "elsewhere.key")
     path.symlink_to(folder / "elsewhere.key")
-    with pytest.raises(KeyFault, match="not a key file"):
+    with pytest.raises(KeyFileError, match="not a key file"):
         load_rig_keys(folder)
 
 
 def test_a_list_without_learners_is_refused(folder: Path) -> None:
     (folder / "rig" / "learners" / "learner.key").unlink()
-    with pytest.raises(KeyFault, match="contains no learner's key"):
+    with pytest.raises(KeyFileError, match="contains no learner's key"):
         load_rig_keys(folder)
 
 

@@ -11,7 +11,7 @@ from onrig.tools.doctor import punctuality
 from onrig.tools.doctor.finding import Needs
 from onrig.tools.doctor.punctuality import (
     Latency,
-    LoopFacts,
+    LoopResults,
     Measurement,
     MeasurementRequest,
     check_loop,
@@ -81,7 +81,7 @@ def test_the_number_of_ticks_is_bounded(seconds: float, rate_hz: float, ticks: i
 
 
 def test_a_punctual_loop_passes_with_its_figures_next_to_cyclictests() -> None:
-    check = check_loop(LoopFacts(PUNCTUAL, "", Latency(4.0, 10.0, 20.0, 30.0), False), RIG)
+    check = check_loop(LoopResults(PUNCTUAL, "", Latency(4.0, 10.0, 20.0, 30.0), False), RIG)
     assert check.verdict.value == "PASS"
     assert "SCHED_FIFO 50" in check.finding
     assert "cyclictest: p50 4" in check.finding
@@ -94,22 +94,24 @@ def test_a_punctual_loop_passes_with_its_figures_next_to_cyclictests() -> None:
     [(RIG, False, "WARN"), (GENERAL_NEEDS, True, "WARN"), (RIG, True, "FAIL"), (LOCKSTEP_NEEDS, False, "PASS")],
 )
 def test_missed_ticks_fail_only_on_a_kernel_that_promises_none(needs: Needs, preempt_rt: bool, verdict: str) -> None:
-    assert check_loop(LoopFacts(UNPUNCTUAL, "", None, preempt_rt), needs).verdict.value == verdict
+    assert check_loop(LoopResults(UNPUNCTUAL, "", None, preempt_rt), needs).verdict.value == verdict
 
 
 def test_a_late_loop_is_not_blamed_if_the_machine_itself_stalls() -> None:
-    check = check_loop(LoopFacts(UNPUNCTUAL, "", Latency(4.0, 10.0, 2000.0, 30000.0), False), RIG)
+    check = check_loop(LoopResults(UNPUNCTUAL, "", Latency(4.0, 10.0, 2000.0, 30000.0), False), RIG)
     assert "the machine stalls" in check.remedy
 
 
 def test_a_tail_beyond_a_tenth_of_the_period_is_a_warning() -> None:
     late_measurement = Measurement(2000, 0, 30.0, 60.0, 600.0, 700.0, True, [])
-    assert check_loop(LoopFacts(late_measurement, "", None, False), RIG).verdict.value == "WARN"
-    assert check_loop(LoopFacts(late_measurement, "", None, False), RIG._replace(rate_hz=50.0)).verdict.value == "PASS"
+    assert check_loop(LoopResults(late_measurement, "", None, False), RIG).verdict.value == "WARN"
+    assert (
+        check_loop(LoopResults(late_measurement, "", None, False), RIG._replace(rate_hz=50.0)).verdict.value == "PASS"
+    )
 
 
 def test_a_failed_measurement_is_reported() -> None:
-    check = check_loop(LoopFacts(None, "MemoryError", None, False), RIG)
+    check = check_loop(LoopResults(None, "MemoryError", None, False), RIG)
     assert (check.verdict.value, "MemoryError" in check.finding) == ("WARN", True)
 
 

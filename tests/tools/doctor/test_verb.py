@@ -29,7 +29,7 @@ from onrig.tools.doctor.finding import (
     report_warning,
 )
 from onrig.tools.doctor.ports import examine_keys
-from onrig.tools.doctor.punctuality import LoopFacts, Measurement
+from onrig.tools.doctor.punctuality import LoopResults, Measurement
 from onrig.tools.doctor.run_needs import complete_run_bytes, determine_needs, learner_bytes
 from onrig.tools.doctor.wheels import WHEELS, Wheel, WheelFacts
 from onrig.tools.key_folder import make_keys
@@ -47,9 +47,11 @@ def report_all_working(wheels: Iterable[Wheel]) -> list[WheelFacts]:
 
 @pytest.fixture(autouse=True)
 def skip_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    def read_at_once(machine: Machine, needs: Needs, seconds: float, on_progress: Callable[[float], None]) -> LoopFacts:
+    def read_at_once(
+        machine: Machine, needs: Needs, seconds: float, on_progress: Callable[[float], None]
+    ) -> LoopResults:
         on_progress(seconds)
-        return LoopFacts(MEASUREMENT, "", None, False)
+        return LoopResults(MEASUREMENT, "", None, False)
 
     monkeypatch.setattr(punctuality, "read_loop", read_at_once)
     monkeypatch.setattr(doctor, "read_wheels", report_all_working)

@@ -339,15 +339,17 @@ def _share_time_axis(column: Sequence[Axes], moments: LastMoments) -> None:
             axes.axvline(t, color="0.5", lw=0.8, ls=(0, (4, 2)))
         if axes is not column[-1]:
             axes.tick_params(labelbottom=False)
-    top = column[0].get_xaxis_transform()
+    transform = column[0].get_xaxis_transform()
     min_width = 0.09 * (high - low)
     for (t, state), (next_t, _) in zip(changes, [*changes, (high, "")][1:], strict=True):
         if next_t - t >= min_width:
-            column[0].text(t, 0.99, f" {state}", transform=top, va="top", fontsize=8, color="0.35")
+            column[0].text(t, 0.99, f" {state}", transform=transform, va="top", fontsize=8, color="0.35")
     if is_far:
-        column[0].text(high, 1.02, f"fault {-last_s:.3g} s later", transform=top, color=RED, ha="right", fontsize=9)
+        column[0].text(
+            high, 1.02, f"fault {-last_s:.3g} s later", transform=transform, color=RED, ha="right", fontsize=9
+        )
     else:
-        column[0].text(0.0, 1.02, "fault", transform=top, color=RED, ha="center", fontsize=9)
+        column[0].text(0.0, 1.02, "fault", transform=transform, color=RED, ha="center", fontsize=9)
     label = "virtual seconds before the last record" if moments.is_virtual_time else "seconds before (after) the fault"
     column[-1].set_xlabel(label, fontsize=9.5)
 

@@ -1,4 +1,4 @@
-"""Plot of the memory's contents over the policy, after figure 4 of de Bruin et al. 2018."""
+"""Plot of the memory's contents and the policy, after figure 4 of de Bruin et al. 2018."""
 
 from __future__ import annotations
 
