@@ -148,7 +148,8 @@ def test_each_fit_has_a_smaller_share_of_the_false_alarms(
 def test_a_resumed_run_is_notified_again_and_continues_to_count_its_fits(
     earlier_identification: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, notified = run_folder(earlier_identification, tmp_path), []
+    folder = run_folder(earlier_identification, tmp_path)
+    notified: list[bool] = []
     with (folder / FITTINGS_FILE).open("ab") as file:
         write_fitting(file, Fitting(2500, "gravity has changed", has_departed=True))
 
