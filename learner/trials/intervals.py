@@ -18,6 +18,10 @@ Values = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 COVERAGE: Final = 0.95
+POWER: Final = 0.8
+"""Probability of a significant result with the number of pairs that an experiment is said to need."""
+MAX_PAIRS: Final = 500
+"""Maximum number of pairs that an experiment is said to need."""
 MIN_TRIALS: Final = 6
 """Minimum number of trials for a 95 % interval, and minimum number of pairs that can settle a comparison."""
 
@@ -50,11 +54,19 @@ class PairedComparison(NamedTuple):
     high: float
     p: float
     """p-value of the exact two-sided sign test; ``holm`` corrects it for the number of comparisons."""
+    majority: float = float("nan")
+    """Share of the pairs whose differences have the more frequent sign."""
 
     @property
     def is_significant(self) -> bool:
         """Whether the test establishes a direction."""
         return self.p < 1 - COVERAGE
+
+    def needed_pairs(self, comparisons: int) -> int | None:
+        """Return the number of pairs with which the sign test would probably (``POWER``) be significant after the
+        correction for a number of ``comparisons``, if ``majority`` is the true share; None if more than ``MAX_PAIRS``.
+        """
+        return _pairs_for(self.majority, (1 - COVERAGE) / comparisons)
 
 
 def median_bounds(values: Values | Integers) -> Bounds:
@@ -108,7 +120,7 @@ def matching_rows(seeds: Integers, other_seeds: Integers) -> tuple[Integers, Int
 def paired_difference(a: Values | Integers, b: Values | Integers) -> PairedComparison:
     """Return the median of ``a - b``, where ``a[i]`` and ``b[i]`` ``(T,)`` come from trials with the same seed."""
     a, b = _pair(a, b)
-    return PairedComparison(*median_bounds(a - b), sign_test(a - b))
+    return PairedComparison(*median_bounds(a - b), sign_test(a - b), _majority(a - b))
 
 
 def paired_ratio(a: Values | Integers, b: Values | Integers) -> PairedComparison:
@@ -117,7 +129,7 @@ def paired_ratio(a: Values | Integers, b: Values | Integers) -> PairedComparison
     a, b = _pair(a, b)
     if not (np.all(a > 0) and np.all(b > 0)):
         raise ValueError("a ratio needs positive values")
-    return PairedComparison(*median_bounds(a / b), sign_test(a - b))
+    return PairedComparison(*median_bounds(a / b), sign_test(a - b), _majority(a - b))
 
 
 def sign_test(differences: Values) -> float:
@@ -126,8 +138,31 @@ def sign_test(differences: Values) -> float:
     Zeros count for neither side.
     """
     T = len(differences)
-    n_majority = int(max(np.count_nonzero(differences > 0), np.count_nonzero(differences < 0)))
-    return min(1.0, 2 * sum(comb(T, i) for i in range(n_majority, T + 1)) / 2.0**T)
+    return min(1.0, 2 * _tail_probability(round(_majority(differences) * T), T, 0.5))
+
+
+def _majority(differences: Values) -> float:
+    n_majority = max(np.count_nonzero(differences > 0), np.count_nonzero(differences < 0))
+    return float(n_majority / len(differences)) if len(differences) else 0.0
+
+
+def _tail_probability(count: int, trials: int, p: float) -> float:
+    """Return the probability of at least ``count`` successes in ``trials`` with probability ``p`` each."""
+    return float(sum(comb(trials, i) * p**i * (1 - p) ** (trials - i) for i in range(count, trials + 1)))
+
+
+@lru_cache
+def _pairs_for(majority: float, max_p: float) -> int | None:
+    """Return the number of pairs for `PairedComparison.needed_pairs`, with p-values of at most ``max_p``."""
+    if not majority > 0.5:
+        return None
+    count = MIN_TRIALS
+    for n in range(MIN_TRIALS, MAX_PAIRS + 1):
+        while 2 * _tail_probability(count, n, 0.5) >= max_p:
+            count += 1  # the number of equal signs at which n pairs are significant grows with n
+        if _tail_probability(count, n, majority) >= POWER:
+            return n
+    return None
 
 
 def holm(family: Sequence[PairedComparison]) -> list[PairedComparison]:
@@ -147,8 +182,7 @@ def fraction_lower_bound(count: int, trials: int) -> float:
     low, high = 0.0, count / trials
     for _ in range(50):
         p = 0.5 * (low + high)
-        tail_probability = sum(comb(trials, i) * p**i * (1 - p) ** (trials - i) for i in range(count, trials + 1))
-        low, high = (p, high) if tail_probability < 1 - COVERAGE else (low, p)
+        low, high = (p, high) if _tail_probability(count, trials, p) < 1 - COVERAGE else (low, p)
     return low
 
 

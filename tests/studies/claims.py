@@ -14,10 +14,11 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from onrig.learner.trials.intervals import PairedComparison, holm, paired_difference, paired_ratio
+from onrig.learner.trials.intervals import POWER, PairedComparison, holm, paired_difference, paired_ratio
 from onrig.learner.trials.measures import RISE_LEVEL, moving_average
 from onrig.tools.quantity import format_estimate
 from onrig.tools.reports.results import Result, read_experiment, rows_of_common_seeds
+from onrig.tools.reports.tables import format_needed_pairs
 
 DATA: Final = Path("docs/experiments/data/de-bruin-2018")
 PAGE: Final = Path("docs/experiments/de-bruin-2018-claims.md")
@@ -228,7 +229,7 @@ def page(results: Sequence[Result], trials: int, episodes: int) -> str:
     rows = []
     for claim in CLAIMS:
         judged = judge(claim, results)
-        ours = "<br>".join(_line(one) for one in judged)
+        ours = "<br>".join(_line(one, len(judged)) for one in judged)
         rows.append(f"| {claim.section} | {claim.figure} | {claim.text} | {ours} | {verdict(judged)} |")
     share = f"{trials} of the paper's {_PAPERS_TRIALS} trials, all {episodes} episodes"
     lead = (
@@ -238,8 +239,9 @@ def page(results: Sequence[Result], trials: int, episodes: int) -> str:
         "Estimates are medians of the differences by seed (of ratios for rise times) with 95 % intervals and p of the "
         "exact sign test, corrected for the comparisons of the claim (Holm). *Reproduced*: all are settled as the "
         "paper claims; *not reproduced*: at least one is settled the other way; *not settled*: anything else. Two do "
-        f'"equally well" if the interval of their difference lies within ±{SAME:g}. Noise is in 1e-2 of the normalised '
-        "units.",
+        f'"equally well" if the interval of their difference lies within ±{SAME:g}. The number of pairs that would '
+        f"settle a comparison, with a probability of {POWER:.0%}, assumes that the share of pairs with the same sign "
+        "is exactly as observed. Noise is in 1e-2 of the normalised units.",
         "At 100 Hz the pendulum has the moment of inertia of the authors' code, 1.91e-4 kg m². With the text's, "
         "9.41e-4, and the discount of .95, hanging still is optimal, and no strategy swings up in any of 160 trials, "
         "nor does fuzzy Q-iteration on the exact model ([decisions](../methods.md#decisions)).",
@@ -249,7 +251,7 @@ def page(results: Sequence[Result], trials: int, episodes: int) -> str:
     return "\n\n".join(("# De Bruin et al. 2018, claim by claim", *lead, "\n".join((heads, *rows)))) + "\n"
 
 
-def _line(judged: Judged) -> str:
+def _line(judged: Judged, comparisons: int) -> str:
     c, estimate = judged.comparison, judged.estimate
     where = f"{c.plant}: " + (f"{c.strategy} / {c.against}" if c.measure == _RATIO else f"{c.strategy} − {c.against}")
     measure = _WORDS.get(c.measure, c.measure)
@@ -257,7 +259,9 @@ def _line(judged: Judged) -> str:
         return f"{where}, {measure}: no trials yet"
     estimated = format_estimate(estimate, 3, signed=c.measure != _RATIO)
     unlearned = "" if judged.is_learned else f"; no trial reaches {RISE_LEVEL:g}"
-    return f"{where}, {measure} {estimated}, p = {estimate.p:.2g}, {judged.pairs} pairs{unlearned}"
+    is_open = judged.is_learned and c.claimed != "=" and not estimate.is_significant
+    needed_pairs = f" (about {format_needed_pairs(estimate, comparisons)} would settle it)" if is_open else ""
+    return f"{where}, {measure} {estimated}, p = {estimate.p:.2g}, {judged.pairs} pairs{needed_pairs}{unlearned}"
 
 
 def main() -> int:

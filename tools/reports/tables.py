@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from onrig.learner.trials.intervals import PairedComparison, holm, median_bounds, paired_difference
+from onrig.learner.trials.intervals import MAX_PAIRS, POWER, PairedComparison, holm, median_bounds, paired_difference
 from onrig.tools.quantity import format_estimate, format_share
 from onrig.tools.reports.conditions import describe_conditions, varying_conditions
 from onrig.tools.reports.results import (
@@ -36,6 +36,11 @@ TEST_NOTE: Final = (
     f"Medians over pairs of equal seed, with 95 % intervals that are not corrected for multiple comparisons. {BETTER} "
     f"better and {WORSE} worse by an exact sign test, corrected for all comparisons of a column under the same "
     "conditions (Holm, p < 0.05); no mark: not settled."
+)
+NEEDED_PAIRS_NOTE: Final = (
+    "Pairs needed: with this number of pairs a comparison that is not settled would be with a probability of "
+    f"{POWER:.0%}, corrected for the same comparisons, if the share of pairs with the same sign were exactly as "
+    "observed (area, final)."
 )
 _NOISE_NOTE: Final = (
     "Mean absolute noise of the replayed experiences per state-action dimension, over a trial, in 1e-2 normalised "
@@ -96,6 +101,14 @@ def differences_sheet(title: str, differences: Sequence[Difference]) -> Sheet:
             "* The rise time of trials that never rose is their last episode, which may move the ratio towards 1."
         )
     return drop_empty_columns(Sheet(title, 2, header, rows, tuple(notes)))
+
+
+def format_needed_pairs(estimate: PairedComparison, comparisons: int) -> str:
+    """Return the number of pairs that would probably settle one of several comparisons; a dash if it is settled."""
+    if estimate.is_significant:
+        return "–"
+    needed_pairs = estimate.needed_pairs(comparisons)
+    return f"> {MAX_PAIRS}" if needed_pairs is None else str(needed_pairs)
 
 
 def difference_mark(pairs: PairedComparison, neutral: float = 0.0) -> str:

@@ -23,7 +23,13 @@ from onrig.tools.reports.results import Findings, warn_of_few_trials
 from onrig.tools.reports.scores import score_world, scores_sheets
 from onrig.tools.reports.sheet import Sheet, drop_empty_columns
 from onrig.tools.reports.style import Plot, no_plots_reason
-from onrig.tools.reports.tables import ESTIMATES_NOTE, TEST_NOTE, difference_mark
+from onrig.tools.reports.tables import (
+    ESTIMATES_NOTE,
+    NEEDED_PAIRS_NOTE,
+    TEST_NOTE,
+    difference_mark,
+    format_needed_pairs,
+)
 from onrig.tools.reports.world_plots import STEPS_LABEL, cell_styles, draw_capacities, draw_world
 from onrig.tools.reports.world_results import (
     WorldResult,
@@ -179,12 +185,13 @@ def differences_sheet(results: Sequence[WorldResult]) -> Sheet:
                 areas.append(paired_difference(result.area[i], against.area[j]))
                 finals.append(paired_difference(result.final[i], against.final[j]))
         for row_names, *measures in zip(names, holm(areas), holm(finals), strict=True):
-            rows.append(
-                (world, *row_names, *(difference_mark(of) + format_estimate(of, 1, signed=True) for of in measures))
-            )
-    return drop_empty_columns(
-        Sheet("Differences", 2, ("world", "difference", "pairs", "area", "final"), tuple(rows), (TEST_NOTE,))
-    )
+            estimates = (difference_mark(of) + format_estimate(of, 1, signed=True) for of in measures)
+            is_settled = all(of.is_significant for of in measures)
+            needed_pairs = "" if is_settled else ", ".join(format_needed_pairs(of, len(names)) for of in measures)
+            rows.append((world, *row_names, *estimates, needed_pairs))
+    header = ("world", "difference", "pairs", "area", "final", "pairs needed")
+    notes = (TEST_NOTE, NEEDED_PAIRS_NOTE) if any(row[-1] for row in rows) else (TEST_NOTE,)
+    return drop_empty_columns(Sheet("Differences", 2, header, tuple(rows), notes))
 
 
 def _pairs(members: Sequence[WorldResult]) -> Iterator[tuple[WorldResult, WorldResult]]:

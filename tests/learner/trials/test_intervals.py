@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from onrig.learner.trials.intervals import (
+    POWER,
     PairedComparison,
     curve_bounds,
     fraction_lower_bound,
@@ -82,8 +83,8 @@ def test_an_interval_holds_its_median_and_does_not_depend_on_the_order(values: l
 def test_equal_trials_have_zero_width_bounds_and_no_difference() -> None:
     values = np.full(13, 0.1)
     assert median_bounds(values) == (0.1, 0.1, 0.1)
-    assert paired_difference(values, values) == (0.0, 0.0, 0.0, 1.0)
-    assert paired_ratio(values, values) == (1.0, 1.0, 1.0, 1.0)
+    assert paired_difference(values, values) == (0.0, 0.0, 0.0, 1.0, 0.0)
+    assert paired_ratio(values, values) == (1.0, 1.0, 1.0, 1.0, 0.0)
 
 
 def test_pairs_are_matched_by_seed() -> None:
@@ -171,3 +172,26 @@ def test_quantiles_of_students_t(p: float, degrees_of_freedom: int) -> None:
 def test_invalid_quantiles_of_students_t_are_refused(p: float, degrees_of_freedom: int) -> None:
     with pytest.raises(ValueError, match="no quantile"):
         student_quantile(p, degrees_of_freedom)
+
+
+@pytest.mark.parametrize("comparisons", [1, 12])
+@pytest.mark.parametrize("majority", [0.7, 0.9, 1.0])
+def test_the_number_of_needed_pairs_settles_a_comparison_and_one_pair_less_does_not(
+    majority: float, comparisons: int
+) -> None:
+    comparison = PairedComparison(0.1, -0.1, 0.3, 0.2, majority)
+    n = comparison.needed_pairs(comparisons)
+    assert n is not None
+
+    def power(n_pairs: int) -> float:
+        signs = np.random.default_rng(0).random((4000, n_pairs)) < majority
+        p_values = {count: sign_test(np.where(np.arange(n_pairs) < count, 1.0, -1.0)) for count in range(n_pairs + 1)}
+        return float(np.mean([p_values[count] * comparisons < 0.05 for count in signs.sum(axis=1).tolist()]))
+
+    assert power(n) >= POWER - 0.02
+    assert power(n - 1) < POWER + 0.02
+
+
+def test_no_number_of_pairs_settles_equal_shares() -> None:
+    assert PairedComparison(0.0, -0.1, 0.1, 1.0, 0.5).needed_pairs(1) is None
+    assert PairedComparison(0.0, -0.1, 0.1, 1.0, 0.52).needed_pairs(1) is None
