@@ -240,8 +240,8 @@ def page(results: Sequence[Result], trials: int, episodes: int) -> str:
         "exact sign test, corrected for the comparisons of the claim (Holm). *Reproduced*: all are settled as the "
         "paper claims; *not reproduced*: at least one is settled the other way; *not settled*: anything else. Two do "
         f'"equally well" if the interval of their difference lies within ±{SAME:g}. The number of pairs that would '
-        f"settle a comparison, with a probability of {POWER:.0%}, assumes that the share of pairs with the same sign "
-        "is exactly as observed. Noise is in 1e-2 of the normalised units.",
+        f"settle a comparison, with a probability of {100 * POWER:.0f} %, assumes that the share of pairs with the "
+        "same sign is exactly as observed. Noise is in 1e-2 of the normalised units.",
         "At 100 Hz the pendulum has the moment of inertia of the authors' code, 1.91e-4 kg m². With the text's, "
         "9.41e-4, and the discount of .95, hanging still is optimal, and no strategy swings up in any of 160 trials, "
         "nor does fuzzy Q-iteration on the exact model ([decisions](../methods.md#decisions)).",
@@ -260,7 +260,7 @@ def _line(judged: Judged, comparisons: int) -> str:
     estimated = format_estimate(estimate, 3, signed=c.measure != _RATIO)
     unlearned = "" if judged.is_learned else f"; no trial reaches {RISE_LEVEL:g}"
     is_open = judged.is_learned and c.claimed != "=" and not estimate.is_significant
-    needed_pairs = f" (about {format_needed_pairs(estimate, comparisons)} would settle it)" if is_open else ""
+    needed_pairs = f" ({format_needed_pairs(estimate, comparisons)} would settle it)" if is_open else ""
     return f"{where}, {measure} {estimated}, p = {estimate.p:.2g}, {judged.pairs} pairs{needed_pairs}{unlearned}"
 
 

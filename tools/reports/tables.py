@@ -38,9 +38,9 @@ TEST_NOTE: Final = (
     "conditions (Holm, p < 0.05); no mark: not settled."
 )
 NEEDED_PAIRS_NOTE: Final = (
-    "Pairs needed: with this number of pairs a comparison that is not settled would be with a probability of "
-    f"{POWER:.0%}, corrected for the same comparisons, if the share of pairs with the same sign were exactly as "
-    "observed (area, final)."
+    "Pairs needed, for area and final: number of pairs that would settle the difference with a probability of "
+    f"{100 * POWER:.0f} %, after the same correction, if the share of pairs with the same sign were exactly as "
+    "observed; a dash if it is settled."
 )
 _NOISE_NOTE: Final = (
     "Mean absolute noise of the replayed experiences per state-action dimension, over a trial, in 1e-2 normalised "
@@ -108,7 +108,7 @@ def format_needed_pairs(estimate: PairedComparison, comparisons: int) -> str:
     if estimate.is_significant:
         return "–"
     needed_pairs = estimate.needed_pairs(comparisons)
-    return f"> {MAX_PAIRS}" if needed_pairs is None else str(needed_pairs)
+    return f"more than {MAX_PAIRS}" if needed_pairs is None else f"about {needed_pairs}"
 
 
 def difference_mark(pairs: PairedComparison, neutral: float = 0.0) -> str:
