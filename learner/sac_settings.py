@@ -142,9 +142,8 @@ class CrossqConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
     targets: Targets | UnsetType = "none"
     beta1: Fraction | UnsetType = 0.5
     reward_scale: Positive = 0.1
-    """Factor on the task's rewards for learning. The values of batch-normalised critics must not be small: with 0.001,
-    the default of other algorithms, CrossQ does not swing the pendulum up (docs/methods.md, "REDQ, DroQ, CrossQ and
-    RLPD")."""
+    """Factor applied to rewards before learning. The values of batch-normalised critics must not be small: the scaled
+    rewards should span a range of 1 to 10 (docs/methods.md, "REDQ, DroQ, CrossQ and RLPD")."""
 
 
 class RlpdConfig(SacConfig, frozen=True, forbid_unknown_fields=True):

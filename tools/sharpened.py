@@ -22,7 +22,9 @@ class Fitting(msgspec.Struct, frozen=True):
     widths: dict[str, tuple[float, float]] = {}
     """Relative half-widths of the 95 % intervals of the plant's parameters, by name: at the run's start, and now."""
     has_departed: bool = False
-    """Whether the run was notified that its plant has left the identification."""
+    """Whether the plant has left the identification so clearly that a run in progress is notified."""
+    number: int = 0
+    """Number of the fit in its run, from 1."""
 
     def line(self) -> str:
         """Describe the fit in one line."""
@@ -36,7 +38,7 @@ def read_fittings(folder: Path) -> list[Fitting]:
     with contextlib.suppress(OSError):
         lines = read_file(folder / FITTINGS_FILE, MAX_JSON_BYTES).splitlines()
     for line in lines:
-        with contextlib.suppress(msgspec.DecodeError, msgspec.ValidationError):
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             fittings.append(msgspec.json.decode(line, type=Fitting))
     return fittings
 

@@ -22,6 +22,8 @@ POWER: Final = 0.8
 """Probability of a significant result with the number of pairs that an experiment is said to need."""
 MAX_PAIRS: Final = 500
 """Maximum number of pairs that an experiment is said to need."""
+_MONOTONIC_FROM: Final = 10
+"""Number of further pairs with sufficient power after which the power does not become insufficient again."""
 MIN_TRIALS: Final = 6
 """Minimum number of trials for a 95 % interval, and minimum number of pairs that can settle a comparison."""
 
@@ -54,7 +56,7 @@ class PairedComparison(NamedTuple):
     high: float
     p: float
     """p-value of the exact two-sided sign test; ``holm`` corrects it for the number of comparisons."""
-    majority: float = float("nan")
+    majority: float
     """Share of the pairs whose differences have the more frequent sign."""
 
     @property
@@ -63,8 +65,9 @@ class PairedComparison(NamedTuple):
         return self.p < 1 - COVERAGE
 
     def needed_pairs(self, comparisons: int) -> int | None:
-        """Return the number of pairs with which the sign test would probably (``POWER``) be significant after the
-        correction for a number of ``comparisons``, if ``majority`` is the true share; None if more than ``MAX_PAIRS``.
+        """Return the number of pairs from which the sign test would be significant with a probability of ``POWER``,
+        corrected for ``comparisons`` (at least 1) that are not settled, if ``majority`` is the true share; None if more
+        than ``MAX_PAIRS``.
         """
         return _pairs_for(self.majority, (1 - COVERAGE) / comparisons)
 
@@ -120,7 +123,7 @@ def matching_rows(seeds: Integers, other_seeds: Integers) -> tuple[Integers, Int
 def paired_difference(a: Values | Integers, b: Values | Integers) -> PairedComparison:
     """Return the median of ``a - b``, where ``a[i]`` and ``b[i]`` ``(T,)`` come from trials with the same seed."""
     a, b = _pair(a, b)
-    return PairedComparison(*median_bounds(a - b), sign_test(a - b), _majority(a - b))
+    return _compare(a - b, a - b)
 
 
 def paired_ratio(a: Values | Integers, b: Values | Integers) -> PairedComparison:
@@ -129,7 +132,7 @@ def paired_ratio(a: Values | Integers, b: Values | Integers) -> PairedComparison
     a, b = _pair(a, b)
     if not (np.all(a > 0) and np.all(b > 0)):
         raise ValueError("a ratio needs positive values")
-    return PairedComparison(*median_bounds(a / b), sign_test(a - b), _majority(a - b))
+    return _compare(a / b, a - b)
 
 
 def sign_test(differences: Values) -> float:
@@ -137,13 +140,17 @@ def sign_test(differences: Values) -> float:
 
     Zeros count for neither side.
     """
-    T = len(differences)
-    return min(1.0, 2 * _tail_probability(round(_majority(differences) * T), T, 0.5))
+    return min(1.0, 2 * _tail_probability(_majority_count(differences), len(differences), 0.5))
 
 
-def _majority(differences: Values) -> float:
-    n_majority = max(np.count_nonzero(differences > 0), np.count_nonzero(differences < 0))
-    return float(n_majority / len(differences)) if len(differences) else 0.0
+def _compare(values: Values, differences: Values) -> PairedComparison:
+    majority = _majority_count(differences) / max(1, len(differences))
+    return PairedComparison(*median_bounds(values), sign_test(differences), majority)
+
+
+def _majority_count(differences: Values) -> int:
+    """Return the number of differences with the more frequent sign."""
+    return int(max(np.count_nonzero(differences > 0), np.count_nonzero(differences < 0)))
 
 
 def _tail_probability(count: int, trials: int, p: float) -> float:
@@ -153,16 +160,20 @@ def _tail_probability(count: int, trials: int, p: float) -> float:
 
 @lru_cache
 def _pairs_for(majority: float, max_p: float) -> int | None:
-    """Return the number of pairs for `PairedComparison.needed_pairs`, with p-values of at most ``max_p``."""
+    """Return the number of pairs for `PairedComparison.needed_pairs`, with p-values below ``max_p``."""
     if not majority > 0.5:
         return None
-    count = MIN_TRIALS
+    count, first = MIN_TRIALS, None
     for n in range(MIN_TRIALS, MAX_PAIRS + 1):
         while 2 * _tail_probability(count, n, 0.5) >= max_p:
             count += 1  # the number of equal signs at which n pairs are significant grows with n
-        if _tail_probability(count, n, majority) >= POWER:
-            return n
-    return None
+        if _tail_probability(count, n, majority) < POWER:
+            first = None  # power is not monotonic, because the number of signs is whole
+        elif first is None:
+            first = n
+        elif n - first >= _MONOTONIC_FROM:
+            return first
+    return first
 
 
 def holm(family: Sequence[PairedComparison]) -> list[PairedComparison]:

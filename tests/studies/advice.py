@@ -3,7 +3,8 @@
 The rig is an unknown plant of `tests.studies.pretraining`. It is identified, `onrig advise` races the candidates on
 plants that the identification allows, and then the advised settings, those of the configuration, and the presets are
 run on the plant of the rig itself, in trials with seeds that the race did not use. Prints the differences, paired by
-seed. Finished trials in OUT are kept, so a stopped study continues.
+seed. The best preset is chosen in the same trials, which favours it. Finished trials in OUT are kept, so a stopped
+study continues.
 """
 
 from __future__ import annotations
@@ -140,7 +141,9 @@ def study(out: Path, rig: Rig, args: argparse.Namespace) -> dict[str, Any]:
     field = enter_candidates(subject, out, plant_of(drawn), arms(rig, race, advice))
     curves = compare(subject, out, field, args.pairs, args.workers)
     result: dict[str, Any] = {"advice": msgspec.to_builtins(advice), "left_out": field.refusal_reasons}
-    advised = ADVISED if ADVISED in curves else UNCHANGED_NAME
+    if advice.recipe is not None and ADVISED not in curves:
+        raise SystemExit(f"the advised settings cannot be compared: {field.refusal_reasons[ADVISED]}")
+    advised = ADVISED if advice.recipe is not None else UNCHANGED_NAME
     for objective in ("final", "regret"):
         scores = {name: OBJECTIVES[objective].scores(of) for name, of in curves.items()}
         best = max((name for name in rig.presets if name in scores), key=lambda n: scores[n].mean(), default=None)

@@ -229,7 +229,7 @@ def page(results: Sequence[Result], trials: int, episodes: int) -> str:
     rows = []
     for claim in CLAIMS:
         judged = judge(claim, results)
-        ours = "<br>".join(_line(one, len(judged)) for one in judged)
+        ours = "<br>".join(_line(one, judged) for one in judged)
         rows.append(f"| {claim.section} | {claim.figure} | {claim.text} | {ours} | {verdict(judged)} |")
     share = f"{trials} of the paper's {_PAPERS_TRIALS} trials, all {episodes} episodes"
     lead = (
@@ -251,7 +251,7 @@ def page(results: Sequence[Result], trials: int, episodes: int) -> str:
     return "\n\n".join(("# De Bruin et al. 2018, claim by claim", *lead, "\n".join((heads, *rows)))) + "\n"
 
 
-def _line(judged: Judged, comparisons: int) -> str:
+def _line(judged: Judged, family: Sequence[Judged]) -> str:
     c, estimate = judged.comparison, judged.estimate
     where = f"{c.plant}: " + (f"{c.strategy} / {c.against}" if c.measure == _RATIO else f"{c.strategy} − {c.against}")
     measure = _WORDS.get(c.measure, c.measure)
@@ -260,7 +260,8 @@ def _line(judged: Judged, comparisons: int) -> str:
     estimated = format_estimate(estimate, 3, signed=c.measure != _RATIO)
     unlearned = "" if judged.is_learned else f"; no trial reaches {RISE_LEVEL:g}"
     is_open = judged.is_learned and c.claimed != "=" and not estimate.is_significant
-    needed_pairs = f" ({format_needed_pairs(estimate, comparisons)} would settle it)" if is_open else ""
+    estimates = [one.estimate for one in family if one.estimate is not None]
+    needed_pairs = f" ({format_needed_pairs(estimate, estimates)} pairs would settle it)" if is_open else ""
     return f"{where}, {measure} {estimated}, p = {estimate.p:.2g}, {judged.pairs} pairs{needed_pairs}{unlearned}"
 
 

@@ -10,7 +10,7 @@ from tests.studies.claims import CLAIMS, Comparison, Judged, judge, page, verdic
 
 def judged(value: float, low: float, high: float, p: float, claimed: str = ">", measure: str = "final") -> Judged:
     comparison = Comparison("pendulum", "50 Hz", "FULL[PER]", "FIFO[Uniform]", claimed, measure)  # type: ignore[arg-type]
-    return Judged(comparison, PairedComparison(value, low, high, p), 16)
+    return Judged(comparison, PairedComparison(value, low, high, p, 0.8), 16)
 
 
 @pytest.mark.parametrize(

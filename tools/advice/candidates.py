@@ -32,6 +32,8 @@ _FEW_STEPS: Final = 25_000
 """Number of steps in a run up to which a method with many updates per step is raced; DroQ learned within 10 000 steps
 (docs/methods.md).
 """
+_DEFAULT_BACKLOG: Final = 2000
+"""Default of ``learner.backlog``: number of late updates beyond which a run in real time drops updates."""
 _FACTOR_RANGE: Final = (1.25, 2.0)
 """Smallest and largest factor by which a mutated setting is multiplied or divided."""
 
@@ -74,7 +76,7 @@ _ANNEAL_TIMES_UPDATES: Final = {"vracer": 1.7, "ddpg under refer": 0.5}
 """ReF-ER annealing rate times the number of updates in a run, for the algorithms that standardise rewards. The rates
 were chosen as 1.7e-5 and 5e-6 at 100 000 updates.
 """
-_OWN_NOISE: Final[Recipe] = {"process": "own"}
+_OWN_NOISE: Final[Recipe] = {"process": "own", "friction": 1.0}
 _PERSISTENT_NOISE: Final[Recipe] = {"process": "own", "friction": 0.15}
 _CORRELATED_NOISE: Final[Recipe] = {"process": "ou", "gain": 0.3, "friction": 0.15}
 _FALLING_NOISE: Final[Recipe] = {**_CORRELATED_NOISE, "amplitude": "falling"}
@@ -112,8 +114,8 @@ _ROWS: Final = tuple(
          _longer_than(16_000)),
         ("SAC", "highest final score if the full state is observed", "sac", 1, "FIFO[Uniform]", 10_000, _OWN_NOISE),
         ("SAC, PER", "SAC learned faster with prioritised replay", "sac", 1, "FIFO[PER]", 10_000, _OWN_NOISE),
-        ("SAC, persistent noise", "independent noise cannot move a rig against dry friction", "sac", 1, "FIFO[Uniform]",
-         10_000, _PERSISTENT_NOISE),
+        ("SAC, persistent noise", "independent noise may not move a rig against dry friction", "sac", 1,
+         "FIFO[Uniform]", 10_000, _PERSISTENT_NOISE),
         ("DroQ", "learns from the fewest steps, with 20 updates for each", "droq", 20, "FIFO[Uniform]", _FEW_STEPS,
          _PERSISTENT_NOISE, lambda config: _max_steps(config) <= _FEW_STEPS),
         ("TD3", "reliable on narrow paths, cheaper than SAC", "td3", 0.5, "FIFO[Uniform]", 10_000, _CORRELATED_NOISE),
@@ -156,6 +158,8 @@ def _recipe(config: RunConfig, row: _Row) -> Recipe:
         learner["updates_per_transition"] = updates / steps
     else:
         learner["updates_per_episode"] = updates
+    if updates > _DEFAULT_BACKLOG / 4:
+        learner["backlog"] = 4 * updates
     noise = {"over": "episodes", "amplitude": [[1, 1.0]], **row.noise}
     if row.noise is _FALLING_NOISE:
         noise["amplitude"] = [[1, 1.0], [max(2, config.episodes // 2), 0.1]]
@@ -256,5 +260,5 @@ def _mutable_settings(recipe: Recipe) -> Iterator[tuple[tuple[str, ...], Any]]:
             yield ("learner", name), scale
     if recipe["selection"].get("capacity") is not None:
         yield ("selection", "capacity"), _scale_count
-    if isinstance(recipe["exploration"].get("friction"), float):
+    if isinstance(friction := recipe["exploration"].get("friction"), float) and friction < 1.0:
         yield ("exploration", "friction"), _scale_fraction

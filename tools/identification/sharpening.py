@@ -102,6 +102,8 @@ def main() -> int:
         if not config.lockstep:
             leave_cpu(config.realtime)
         with (folder / FITTINGS_FILE).open("ab") as fittings:
+            if fittings.tell():
+                fittings.write(b"\n")  # after a crash, the last line may be incomplete
             follow_run(folder, None, lambda fitting: write_fitting(fittings, fitting))
     except (ConfigError, OSError) as error:
         print(f"sharpening: {error}", file=sys.stderr)
@@ -116,16 +118,17 @@ def follow_run(folder: Path, out: Path | None, show: Callable[[Fitting], object]
 
     ``show`` receives each fit. The run is notified if its plant has departed, with at most one false alarm in 1000 runs
     of any length: fit k must be significant at ``DEPARTURE_P_VALUE`` / (k (k + 1)), and these levels sum to less than
-    ``DEPARTURE_P_VALUE``. A resumed run continues the count of its fits and is immediately notified again of an earlier
-    departure.
+    ``DEPARTURE_P_VALUE``. A resumed run that is sharpened again continues the count of its fits, and is notified
+    again of an earlier departure.
 
     Raises the same exceptions as :func:`sharpen_run`, but only for the last fit.
     """
     config, earlier = _read_beginning(folder)
     from onrig.sim.identification.sharpening import DEPARTURE_P_VALUE
 
-    out, next_fit_steps, fittings = out or folder / "identification", _MIN_STEPS, read_fittings(folder)
-    n_fits = len(fittings)
+    out, fittings = out or folder / "identification", read_fittings(folder)
+    n_fits = max((fitting.number for fitting in fittings), default=0)
+    next_fit_steps = fittings[-1].ticks + _NEW_STEPS if fittings else _MIN_STEPS
     if any(fitting.has_departed for fitting in fittings):
         _report_departure(folder)
 
@@ -138,11 +141,13 @@ def follow_run(folder: Path, out: Path | None, show: Callable[[Fitting], object]
         except Failure as failure:
             max_p_value = DEPARTURE_P_VALUE / (n_fits * (n_fits + 1))
             has_departed = isinstance(failure, PlantDeparted) and failure.p_value < max_p_value
-            show(Fitting(count_logged_steps(folder), str(failure).replace("\n", "; "), has_departed=has_departed))
+            problem = str(failure).replace("\n", "; ")
+            show(Fitting(count_logged_steps(folder), problem, has_departed=has_departed, number=n_fits))
             if has_departed:
                 _report_departure(folder)
             raise
-        show(Fitting(count_logged_steps(folder), widths=_widths(earlier, new_plant.result)))
+        widths = _widths(earlier, new_plant.result)
+        show(Fitting(count_logged_steps(folder), widths=widths, number=n_fits))
         return new_plant
 
     while find_running(folder) is not None:

@@ -103,11 +103,13 @@ def differences_sheet(title: str, differences: Sequence[Difference]) -> Sheet:
     return drop_empty_columns(Sheet(title, 2, header, rows, tuple(notes)))
 
 
-def format_needed_pairs(estimate: PairedComparison, comparisons: int) -> str:
-    """Return the number of pairs that would probably settle one of several comparisons; a dash if it is settled."""
+def format_needed_pairs(estimate: PairedComparison, family: Sequence[PairedComparison]) -> str:
+    """Return the number of pairs that would probably settle a comparison of a corrected family; a dash if it is
+    settled.  Those that are settled no longer count in Holm's correction.
+    """
     if estimate.is_significant:
         return "–"
-    needed_pairs = estimate.needed_pairs(comparisons)
+    needed_pairs = estimate.needed_pairs(sum(not other.is_significant for other in family))
     return f"more than {MAX_PAIRS}" if needed_pairs is None else f"about {needed_pairs}"
 
 
@@ -224,7 +226,7 @@ def describe_differences(differences: Sequence[Difference]) -> dict[str, list[st
 def _format_magnitude(pairs: PairedComparison) -> str:
     if pairs.value >= 0:
         return format_estimate(pairs, 3)
-    return format_estimate(PairedComparison(-pairs.value, -pairs.high, -pairs.low, pairs.p), 3)
+    return format_estimate(pairs._replace(value=-pairs.value, low=-pairs.high, high=-pairs.low), 3)
 
 
 def baselines(results: Sequence[Result]) -> list[str]:

@@ -184,10 +184,11 @@ def differences_sheet(results: Sequence[WorldResult]) -> Sheet:
                 names.append((f"{describe_cell(result, members)} − {describe_cell(against, members)}", str(len(i))))
                 areas.append(paired_difference(result.area[i], against.area[j]))
                 finals.append(paired_difference(result.final[i], against.final[j]))
-        for row_names, *measures in zip(names, holm(areas), holm(finals), strict=True):
+        families = holm(areas), holm(finals)
+        for row_names, *measures in zip(names, *families, strict=True):
             estimates = (difference_mark(of) + format_estimate(of, 1, signed=True) for of in measures)
             is_settled = all(of.is_significant for of in measures)
-            needed_pairs = "" if is_settled else ", ".join(format_needed_pairs(of, len(names)) for of in measures)
+            needed_pairs = "" if is_settled else ", ".join(map(format_needed_pairs, measures, families))
             rows.append((world, *row_names, *estimates, needed_pairs))
     header = ("world", "difference", "pairs", "area", "final", "pairs needed")
     notes = (TEST_NOTE, NEEDED_PAIRS_NOTE) if any(row[-1] for row in rows) else (TEST_NOTE,)

@@ -142,7 +142,7 @@ def test_the_interval_of_differences_excludes_zero_if_the_test_is_significant() 
 
 
 def test_simultaneous_comparisons_are_corrected() -> None:
-    comparisons = [PairedComparison(1.0, 0.0, 2.0, p) for p in (0.03, 0.001, 0.04, 0.013)]
+    comparisons = [PairedComparison(1.0, 0.0, 2.0, p, 0.8) for p in (0.03, 0.001, 0.04, 0.013)]
     assert [comparison.p for comparison in holm(comparisons)] == pytest.approx([0.06, 0.004, 0.06, 0.039])
     assert [comparison.is_significant for comparison in holm(comparisons)] == [False, True, False, True]
     assert holm([]) == []
@@ -190,6 +190,10 @@ def test_the_number_of_needed_pairs_settles_a_comparison_and_one_pair_less_does_
 
     assert power(n) >= POWER - 0.02
     assert power(n - 1) < POWER + 0.02
+
+
+def test_more_pairs_than_needed_do_not_lose_power() -> None:
+    assert PairedComparison(0.1, -0.1, 0.3, 0.2, 0.75).needed_pairs(1) == 35, "30 pairs suffice, but 31 to 34 do not"
 
 
 def test_no_number_of_pairs_settles_equal_shares() -> None:

@@ -47,6 +47,20 @@ def test_many_updates_per_step_are_raced_in_runs_of_few_steps(episodes: int, has
         assert entrants["DroQ"].config.learner["updates_per_episode"] == 20 * 200
 
 
+def test_independent_noise_is_raced_although_the_run_explores_with_persistent_noise(tmp_path: Path) -> None:
+    subject = write_changed_pendulum(
+        tmp_path, "  process: ou\n  amplitude: [[1, 1.0], [500, 0.1]]\n", "  process: own\n  friction: 0.15\n"
+    )
+    field = enter_candidates(subject, tmp_path, {}, candidates(load("pendulum")))
+    noise = {name: msgspec.to_builtins(entry.config.exploration) for name, entry in field.entrants.items()}
+    assert noise["SAC"]["friction"] == 1.0
+    assert noise["SAC, persistent noise"]["friction"] == 0.15
+    recipe = {name: entry.candidate for name, entry in field.entrants.items()}["SAC"]
+    changed = " ".join(mutant.reason for mutant in mutants(load("pendulum"), recipe, load("pendulum"), 8))
+    assert "updates" in changed
+    assert "friction" not in changed, "independent noise stays independent"
+
+
 def test_the_spec_of_a_race_makes_the_same_cells(tmp_path: Path) -> None:
     subject = Subject("pendulum", ("task.episode_s=0.4", "episodes=10"))
     field = enter_candidates(subject, tmp_path, N_PLANTS, list(candidates(load(*subject)))[:3])

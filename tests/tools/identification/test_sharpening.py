@@ -95,7 +95,7 @@ def test_a_run_in_progress_is_followed_to_its_end(
     with (tmp_path / FITTINGS_FILE).open("ab") as file:
         for fitting in fittings:
             write_fitting(file, fitting)
-            file.write(b'{"ti\n')
+            file.write(b'{"ti\n\n{"ticks": 1, "problem": "\xff"}\n')
     assert read_fittings(tmp_path) == fittings, "damaged lines cost nothing else"
 
 
@@ -151,7 +151,7 @@ def test_a_resumed_run_is_notified_again_and_continues_to_count_its_fits(
     folder = run_folder(earlier_identification, tmp_path)
     notified: list[bool] = []
     with (folder / FITTINGS_FILE).open("ab") as file:
-        write_fitting(file, Fitting(2500, "gravity has changed", has_departed=True))
+        write_fitting(file, Fitting(2500, "gravity has changed", has_departed=True, number=1))
 
     def depart(folder: Path, *others: object) -> None:
         assert notified == [True], "before the first fit"

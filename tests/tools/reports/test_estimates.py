@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from onrig.learner.trials.intervals import MAX_PAIRS, PairedComparison
 from onrig.tools.experiments.store import Cell, Trial
 from onrig.tools.reports.results import (
     Result,
@@ -15,6 +16,7 @@ from onrig.tools.reports.results import (
     group_by_conditions,
     read_experiment,
 )
+from onrig.tools.reports.tables import format_needed_pairs
 from tests.tools.reports.synthetic import TrialFactory, cell, constant_trials, raw, write_experiment
 
 LEVELS = {"FIFO[Uniform]": 0.5, "FULL[Uniform]": 0.7, "FULL[PER]": 0.6, "FIFO[PER+IS]": 0.5, "FIFO[PER]": 0.4}
@@ -99,3 +101,13 @@ def test_comparisons_under_the_same_conditions_are_corrected_for_their_number(tm
     assert [d.final.p for d in comparisons if d.conditions == "magman"] == pytest.approx([p])
     # FIFO[PER+IS] equals FIFO[Uniform] here: three comparisons, one of them without a difference.
     assert [d.final.p for d in comparisons if d.conditions == "pendulum"] == pytest.approx([3 * p, 3 * p, 1.0])
+
+
+def test_settled_comparisons_do_not_raise_the_number_of_pairs_that_the_others_need() -> None:
+    settled = PairedComparison(0.1, 0.05, 0.2, 0.001, 1.0)
+    open_comparison = PairedComparison(0.1, -0.1, 0.3, 0.2, 0.75)
+    equal = PairedComparison(0.0, -0.1, 0.1, 1.0, 0.5)
+    assert format_needed_pairs(settled, [settled, open_comparison]) == "–"
+    assert format_needed_pairs(open_comparison, [settled, open_comparison]) == "about 35"
+    assert format_needed_pairs(open_comparison, [open_comparison, open_comparison]) != "about 35"
+    assert format_needed_pairs(equal, [equal]) == f"more than {MAX_PAIRS}"

@@ -37,6 +37,8 @@ def warn_of_unexpected_scores(m: RunFiles) -> Iterator[str]:
             figures = f"{score:.3f}, expected {advice.run_low:.3f} to {advice.run_high:.3f}"
             yield f"The score of this run is {verdict} of `onrig advise` ({figures}): {_REMEDY}."
     fittings = read_fittings(m.folder)
+    if any(fitting.has_departed for fitting in fittings[:-1]) and not fittings[-1].problem:
+        yield "The plant had left the identification during the run, although the last data agree with it again."
     if fittings and fittings[-1].problem:
         yield f"The identification could not be sharpened by the run's data: {fittings[-1].problem}."
 
