@@ -221,6 +221,7 @@ _ALLOWED_OPENERS: Final = {
     "runtime/control/realtime.py": "/dev/cpu_dma_latency and /proc",
     "runtime/files.py": "the one way itself, and files that are written",
     "runtime/log/staged_file.py": "a file that it makes",
+    "runtime/registry.py": "metadata of installed packages",
     "runtime/run_state/episodes.py": "a file that it appends to, in a folder that was checked",
     "runtime/run_state/events.py": "as above",
     "runtime/run_state/policy_index.py": "as above",
