@@ -1,7 +1,7 @@
 """One part of a pretraining changed at a time: ``python -m tests.studies.ablations OUT --plants 4``.
 
 OUT is the folder of a finished ``tests.studies.pretraining``, whose identifications and pretrainings are used.
-``posterior`` pretrains on the point estimate instead of the joint samples, ``symmetric`` samples half of each
+``posterior`` pretrains (almost) on the point estimate instead of the joint samples, ``symmetric`` samples half of each
 minibatch from the pretraining's experiences, ``updates`` makes four times as many updates; ``whole`` is the unchanged
 start. Each run begins on the rig's plant, and evaluates after each training episode. Finished runs are kept.
 """
@@ -22,6 +22,7 @@ from onrig.tools.pretraining.pretrain import pretrain, resume
 from tests.studies.pretraining import draw_plant, recipe_settings, rig_conditions, run_once
 
 POSTERIOR: Final = "posterior"
+_NARROW: Final = 1e-3
 
 
 def with_symmetric_sampling(recipe: dict[str, Any]) -> None:
@@ -46,10 +47,13 @@ CHANGES: Final[dict[str, Callable[[dict[str, Any]], None]]] = {
 
 
 def point_estimate(identified: Path, file: Path) -> Path:
-    """Write the identification with equal samples, the estimates, to ``file``; returns it."""
+    """Write the identification with a thousandth of its spread around the estimates to ``file``; returns it."""
     content = yaml.safe_load(identified.read_text())
     values = [parameter["value"] for parameter in content["parameters"]]
-    content["samples"] = [values for _ in content["samples"]]
+    content["samples"] = [
+        [value + _NARROW * (sampled - value) for value, sampled in zip(values, sample, strict=True)]
+        for sample in content["samples"]
+    ]
     file.write_text(yaml.safe_dump(content))
     return file
 
