@@ -142,8 +142,9 @@ class CrossqConfig(SacConfig, frozen=True, forbid_unknown_fields=True):
     targets: Targets | UnsetType = "none"
     beta1: Fraction | UnsetType = 0.5
     reward_scale: Positive = 0.1
-    """Factor applied to rewards before learning. The values of batch-normalised critics must not be small: the scaled
-    rewards should span a range of 1 to 10 (docs/methods.md, "REDQ, DroQ, CrossQ and RLPD")."""
+    """Factor applied to rewards before learning. The values of batch-normalised critics must not be small: on the
+    pendulum, CrossQ learned with scaled rewards that span 4 to 12, but not 1.2 (docs/methods.md, "REDQ, DroQ, CrossQ
+    and RLPD")."""
 
 
 class RlpdConfig(SacConfig, frozen=True, forbid_unknown_fields=True):

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
-import numpy as np
 import yaml
 
 import onrig
@@ -115,8 +114,9 @@ def compare(subject: Subject, folder: Path, field: Field, n_pairs: int, workers:
     for name, entry in field.entrants.items():
         trials = read_trials(folder, entry.cell)
         steps = episode_steps(entry.config.task, entry.config.rate_hz)
-        of = normalized_curves(entry.config.task, trials.evaluation[np.argsort(trials.seeds)] / steps)
-        curves[name] = fill_diverged(of)
+        row_of_seed = {seed: row for row, seed in enumerate(trials.seeds.tolist())}
+        rows = trials.evaluation[[row_of_seed[seed] for seed in seeds]]
+        curves[name] = fill_diverged(normalized_curves(entry.config.task, rows / steps))
     return curves
 
 

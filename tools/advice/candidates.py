@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
+from onrig.learner.settings import learner_settings
 from onrig.runtime.config.yaml_nodes import dump_yaml
 from onrig.runtime.memory.settings import capacity_for
 from onrig.runtime.memory.strategy import parse_strategy
@@ -32,8 +33,6 @@ _FEW_STEPS: Final = 25_000
 """Number of steps in a run up to which a method with many updates per step is raced; DroQ learned within 10 000 steps
 (docs/methods.md).
 """
-_DEFAULT_BACKLOG: Final = 2000
-"""Default of ``learner.backlog``: number of late updates beyond which a run in real time drops updates."""
 _FACTOR_RANGE: Final = (1.25, 2.0)
 """Smallest and largest factor by which a mutated setting is multiplied or divided."""
 
@@ -158,8 +157,8 @@ def _recipe(config: RunConfig, row: _Row) -> Recipe:
         learner["updates_per_transition"] = updates / steps
     else:
         learner["updates_per_episode"] = updates
-    if updates > _DEFAULT_BACKLOG / 4:
-        learner["backlog"] = 4 * updates
+    # In real time, the default backlog is less than one episode of many updates, which would then be dropped.
+    learner["backlog"] = max(learner_settings({}).backlog, 4 * updates)
     noise = {"over": "episodes", "amplitude": [[1, 1.0]], **row.noise}
     if row.noise is _FALLING_NOISE:
         noise["amplitude"] = [[1, 1.0], [max(2, config.episodes // 2), 0.1]]

@@ -85,6 +85,14 @@ def test_a_sharpened_identification_is_shown_and_a_plant_that_has_departed_from_
     ]
 
 
+def test_a_departure_remains_a_warning_after_a_fit_that_agrees(tmp_path: Path) -> None:
+    m = files(tmp_path / "run", {})
+    fitted = [Fitting(3000, problem="the plant has left it", has_departed=True), Fitting(6000)]
+    (m.folder / FITTINGS_FILE).write_bytes(b"".join(msgspec.json.encode(f) + b"\n" for f in fitted))
+    (warning,) = warn_of_unexpected_scores(m)
+    assert warning.startswith("The plant had left the identification during the run")
+
+
 def test_a_run_of_another_length_is_not_judged(tmp_path: Path) -> None:
     m = files(tmp_path / "run", advice_facts(msgspec.structs.replace(advice(0.7, 0.9), episodes=500)))
     sheet = advice_sheet(m)
